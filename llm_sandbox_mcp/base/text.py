@@ -1,7 +1,20 @@
-"""Text that code, packages or callers chose: harmless for consoles and our own lines, and cut between characters."""
+"""Text that code, packages or callers chose: valid Unicode, harmless for consoles and our own lines, and cut between
+characters."""
 
+import json
 import logging
 import re
+from typing import TypeVar
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""U+FFFD, which stands for whatever is not valid Unicode."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_HIGH, _LOW = "[89abAB][0-9a-fA-F]{2}", "[c-fC-F][0-9a-fA-F]{2}"
+_LONE_ESCAPES = re.compile(rf"\\u[dD](?:{_HIGH}(?!\\u[dD]{_LOW})|(?<!\\u[dD]{_HIGH}\\u[dD]){_LOW})")
+"""Escapes of one half of a surrogate pair without the other, in JSON without escaped backslashes."""
+
+_Value = TypeVar("_Value")
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
@@ -12,6 +25,33 @@ Tab and newline are harmless.
 """
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
+
+
+def valid(text: str) -> str:
+    """The text with U+FFFD for lone surrogates, which nothing can encode: one in a message would end the connection."""
+    return text if text.isascii() else _SURROGATES.sub(REPLACEMENT, text)
+
+
+def valid_json(value: _Value) -> _Value:
+    """The value of JSON with `valid` text, also in the names of its objects.
+
+    Raises `RecursionError` if it is nested too deeply.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    found: _Value = value if (mended := valid(text)) == text else json.loads(mended)
+    return found
+
+
+def mended_json(data: bytes) -> bytes:
+    """JSON in UTF-8 with U+FFFD for bytes that are not UTF-8, and for escapes of lone surrogates.
+
+    Programs in JavaScript send such an escape if they cut a text in the middle of a character.
+    """
+    # JSON in UTF-8 contains no NUL, so that it can stand for escaped backslashes; every other one begins an escape.
+    if b"\0" in data:
+        return data
+    text = data.decode(errors="replace").replace(r"\\", "\0")
+    return _LONE_ESCAPES.sub(r"\\ufffd", text).replace("\0", r"\\").encode()
 
 
 def escape(text: str) -> str:
@@ -72,4 +112,4 @@ def whole_start(data: bytes) -> bytes:
 
 def is_text(name: str) -> bool:
     """Whether a name that the system decoded is UTF-8: other bytes are lone surrogates."""
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+    return valid(name) == name

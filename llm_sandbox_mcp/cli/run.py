@@ -106,11 +106,10 @@ def _stdin(options: argparse.Namespace) -> str:
 
 def _text(source: str) -> str:
     try:
-        return (sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()).decode()
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise InvalidArgument(f"{source}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{source}: not UTF-8 text: invalid byte at position {error.start}") from error
+    return data.decode(errors="replace")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..base.text import mended_json
 from .requests import RunRequest
 
 _FRAME = b"\x1e"
@@ -101,24 +102,9 @@ def decode_report(payload: bytes) -> Report | None:
     if not _is_simple(payload):
         return None
     try:
-        found = json.loads(payload)
-        if b"\\ud" in payload.lower():
-            found = _without_surrogates(found)
-        return Report.model_validate(found)
+        return Report.model_validate(json.loads(mended_json(payload)))
     except (ValueError, RecursionError):
         return None
-
-
-def _without_surrogates(found: object) -> object:
-    """A value of JSON with '?' for lone surrogates: JSON can contain them as escapes, but they cannot be encoded."""
-    match found:
-        case str():
-            return found.encode("utf-8", "replace").decode()
-        case list():
-            return [_without_surrogates(one) for one in found]
-        case dict():
-            return {_without_surrogates(name): _without_surrogates(one) for name, one in found.items()}
-    return found
 
 
 def _is_simple(payload: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Checks what callers send before anything starts, and makes sure that it can be encoded."""
+"""Checks what callers send before anything starts, and makes sure that it is valid Unicode."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..base.errors import InvalidArgument, quoted
 from ..base.messages import Note, Step
 from ..base.results import OnOutput
+from ..base.text import REPLACEMENT, valid
 from ..base.units import format_size
 from ..languages.languages import Language
 
@@ -43,8 +44,17 @@ class RunRequest:
     """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards."""
 
 
-def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
-    """The code in a form that can be encoded, with a note if characters had to be replaced."""
+def notes_on_text(**texts: str) -> list[Note]:
+    """A note with the names of those texts that contain U+FFFD, if any do: what it stands for is lost."""
+    names = [name for name, text in texts.items() if REPLACEMENT in text]
+    if not names:
+        return []
+    cause = f"U+FFFD in {' and '.join(names)} stands for characters that were not valid Unicode"
+    return [Note("replaced_characters", cause, "if they matter, send them whole, in UTF-8", names=names)]
+
+
+def checked_code(code: str, limit: int) -> str:
+    """The code as valid Unicode."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
         raise InvalidArgument("code is empty", "give the source to run")
@@ -55,22 +65,17 @@ def checked_code(code: str, limit: int) -> tuple[str, list[Note]]:
             size=size,
             limit=limit,
         )
-    try:
-        code.encode()
-        return code, []
-    except UnicodeEncodeError:
-        note = Note("code_replaced", "characters of the code that are not valid Unicode were replaced by '?'")
-        return code.encode(errors="replace").decode(), [note]
+    return valid(code)
 
 
 def checked_stdin(stdin: str, language: Language) -> str:
-    """The text for standard input in a form that can be encoded, with the end of its last line."""
+    """The text for standard input as valid Unicode, with the end of its last line."""
     if not stdin:
         return ""
     runner = language.handler.runner
     if runner is not None and not runner.input:
         raise InvalidArgument(f"stdin cannot be given to {language.name}", Step.DATA_AS_FILE)
-    text = stdin.encode(errors="replace").decode()
+    text = valid(stdin)
     if "\0" in text:
         raise InvalidArgument("stdin contains a NUL character", Step.DATA_AS_FILE)
     size = len(text.encode())
@@ -107,8 +112,7 @@ def checked_variables(variables: Mapping[str, object], language: Language) -> st
                 f"variables: {quoted(name)} is not a plain identifier", "use ASCII letters, digits and underscores"
             )
     try:
-        text = json.dumps(dict(variables), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text = text.encode(errors="replace").decode()
+        text = valid(json.dumps(dict(variables), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"variables must be JSON values: {error}", "send null or a string instead") from error
     if (size := len(text.encode())) > _VARIABLES_MAX:

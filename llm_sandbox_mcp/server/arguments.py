@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from ..base.errors import InvalidArgument, quoted
 from ..base.messages import Problem
+from ..base.text import valid_json
 from .schemas import Arguments
 
 _Model = TypeVar("_Model", bound=Arguments)
@@ -22,7 +23,6 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "list_type": 'a list of strings, such as ["numpy"]',
     "dict_type": 'an object, such as {"x": 1}',
-    "string_unicode": "valid Unicode, without lone surrogates",
 }
 
 _INSTEAD = {
@@ -35,7 +35,7 @@ _INSTEAD = {
 
 
 def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _Model:
-    """The arguments as the model's type.
+    """The arguments as the model's type, with U+FFFD for lone surrogates.
 
     Raises `InvalidArgument`: one line with the argument, what is allowed, and what to do.
     """
@@ -43,13 +43,13 @@ def parse_arguments(model: type[_Model], tool: str, raw: Mapping[str, Any]) -> _
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
     given = {name: value for name, value in raw.items() if value is not None or name not in optional}
     try:
-        arguments = model.model_validate(given)
+        return model.model_validate(valid_json(given))
+    except RecursionError:
+        raise InvalidArgument(f"{tool}: the arguments are nested too deeply", "send flatter values") from None
     except ValidationError as error:
         found = error.errors(include_url=False)
         unknown = [detail for detail in found if detail["type"] == "extra_forbidden"]
         raise InvalidArgument(*_explain(model, tool, (unknown or found)[0])) from None
-    _refuse_surrogates(given)
-    return arguments
 
 
 def _explain(model: type[Arguments], tool: str, detail: ErrorDetails) -> Problem:
@@ -89,11 +89,3 @@ def _shown(value: object) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-def _refuse_surrogates(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise InvalidArgument(f"{name} must be {_EXPECTED['string_unicode']}", "send the text as UTF-8") from None

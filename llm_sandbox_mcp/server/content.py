@@ -17,7 +17,7 @@ from mcp.types import (
 )
 
 from ..base.results import Artifact, HostFile
-from ..base.text import one_line
+from ..base.text import one_line, valid, valid_json
 from ..base.units import format_size
 from ..files.pictures import KINDS, may_be_shown
 from ..service import Service
@@ -42,30 +42,13 @@ def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) ->
     """A result: the text is complete by itself, the structured content says the same."""
     return CallToolResult(
         content=[TextContent(text=valid(text)), *attached],
-        structured_content=_valid_all(answer.model_dump(mode="json")),
+        structured_content=valid_json(answer.model_dump(mode="json")),
     )
 
 
 def failure(text: str) -> CallToolResult:
     """An error that the caller can act on: always one line, even if code chose parts of it."""
     return CallToolResult(content=[TextContent(text=one_line(text))], is_error=True)
-
-
-def valid(text: str) -> str:
-    """The text without lone surrogates, which JSON cannot carry: one would end the connection."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _valid_all(value: object) -> object:
-    match value:
-        case str():
-            return valid(value)
-        case list():
-            return [_valid_all(item) for item in value]
-        case dict():
-            return {key: _valid_all(item) for key, item in value.items()}
-        case _:
-            return value
 
 
 def item(session_id: str, artifact: Artifact) -> ArtifactItem:

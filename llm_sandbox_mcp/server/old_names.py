@@ -10,9 +10,10 @@ from typing import Any
 from mcp.types import CallToolResult, TextContent
 
 from ..base.errors import UnknownLanguage
+from ..base.text import valid
 from ..service import Service
 from .audience import Context
-from .content import failure, valid
+from .content import failure
 from .schemas import GetLanguageDetails, GetSupportedLanguages
 
 

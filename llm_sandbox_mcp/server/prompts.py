@@ -18,9 +18,9 @@ from mcp.types import (
 )
 
 from ..base.errors import quoted
+from ..base.text import valid
 from ..profile.profile import Profile
 from .audience import Context
-from .content import valid
 from .descriptions import describe_network, describe_views
 
 

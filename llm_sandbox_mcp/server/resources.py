@@ -28,11 +28,12 @@ from mcp.types import (
 
 from ..backends.listening import PROXY_PORT
 from ..base.errors import InvalidArgument, SandboxError, quoted
+from ..base.text import valid
 from ..base.units import format_size
 from ..service import Service
 from . import uris
 from .audience import Context
-from .content import blob, contents, valid
+from .content import blob, contents
 from .old_names import OldNames
 from .words import in_words
 

@@ -63,9 +63,7 @@ class GetArtifacts(Arguments):
 
     session_id: str = Field(min_length=1)
     names: list[str] = Field([], description="Artifacts to return; empty: list all")
-    offset: int = Field(
-        0, ge=0, description="The byte to start at; of the list: how many of the newest to skip"
-    )
+    offset: int = Field(0, ge=0, description="The byte to start at; of the list: how many of the newest to skip")
     length: int = Field(0, ge=0, description="Bytes to read; 0: whole artifacts")
     save_to: str = Field("", description="Saves them in this folder of the user's machine instead")
 

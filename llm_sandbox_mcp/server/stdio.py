@@ -15,9 +15,17 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
 
 from ..aio.fds import readable, writable
+from ..base.text import mended_json
 from ..base.units import format_size
 
 _READ_SIZE = 1 << 16
@@ -30,7 +38,7 @@ _FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b" % (_VERSION, _NUMBER))
 _LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*$" % (_NUMBER, _VERSION))
 """Where clients put the id of a request: before the rest of its content, or after it."""
 _TOO_LONG = f"a message may have {format_size(_LONGEST)} at most; send less at once, such as files in parts"
-_MALFORMED = "the message is not JSON-RPC 2.0; send valid JSON, with valid Unicode and no lone surrogates in strings"
+_MALFORMED = "the message is not JSON-RPC 2.0; send valid JSON"
 _TYPED = "ignored, as it is not a message of MCP (JSON-RPC 2.0, one message per line); Ctrl-C ends the server\n"
 """For a person who types; nobody reads what is said to a client that sends such lines."""
 _WRITE_SIZE = 4096
@@ -68,7 +76,7 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                     await out_send.send(_refusal(_id(line), INVALID_REQUEST, _TOO_LONG))
                     continue
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = _parsed(line)
                 except ValueError as error:
                     # The package does not answer such a message, and its sender would wait forever.
                     if (request_id := _id(line)) is not None:
@@ -136,6 +144,16 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
             del pending[_END:-_END]
         if not data:
             return
+
+
+def _parsed(line: bytes) -> JSONRPCMessage:
+    """The message in a line; raises `ValueError` if it cannot be read even with valid Unicode."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        if (mended := mended_json(line)) == line:
+            raise
+        return jsonrpc_message_adapter.validate_json(mended, by_name=False)
 
 
 def _id(line: bytes) -> int | str | None:

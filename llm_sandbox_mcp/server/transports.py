@@ -166,6 +166,7 @@ def _application(
 
     from .bodies import Bodies
     from .handshakes import CLIENTS, Handshakes
+    from .mending import Mending
 
     settings = names_of(service.profile.http.hosts)
     security = TransportSecurityMiddleware(settings)
@@ -203,6 +204,7 @@ def _application(
         Mount("/messages/", sse.handle_post_message),
     ]
     largest = max(DEFAULT_MAX_REQUEST_BODY_SIZE, paths.largest if paths else 0)
+    application.add_middleware(Mending, DEFAULT_MAX_REQUEST_BODY_SIZE)
     application.add_middleware(Handshakes, settings.allowed_hosts[0])
     # The middleware that is added last runs first: of a request without the token, nothing is read.
     application.add_middleware(Bodies, largest, paths.refuse if paths else refuse)

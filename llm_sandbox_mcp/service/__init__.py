@@ -51,7 +51,7 @@ class Service:
 
     async def findings(self, code: str, language: str = "python") -> Sequence[Finding]:
         """What the rules find in code, without running it; raises `PolicyDenied` if the code cannot be judged."""
-        return await self._checker.find(self.languages[language], checked_code(code, self.profile.limits.code)[0])
+        return await self._checker.find(self.languages[language], checked_code(code, self.profile.limits.code))
 
     async def unjudged(self) -> Mapping[str, Unready]:
         """The languages whose code is refused because the rules cannot judge it here."""

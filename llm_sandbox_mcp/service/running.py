@@ -9,7 +9,14 @@ from ..files.artifacts import long_streams
 from ..languages.languages import Language
 from ..languages.places import Places
 from ..runs.hints import hint_of
-from ..runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, without_notebook_lines
+from ..runs.requests import (
+    RunRequest,
+    checked_code,
+    checked_stdin,
+    checked_variables,
+    notes_on_text,
+    without_notebook_lines,
+)
 from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 from .ask import Ask, Checked
 from .installing import Installing
@@ -51,10 +58,11 @@ class Running:
                 raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
             self._installing.check(chosen, ask.libraries)
             return Checked(ask, chosen, None)
-        code, notes = checked_code(ask.code, self._limits.code)
+        code = checked_code(ask.code, self._limits.code)
         values = checked_variables(ask.variables or {}, chosen)
         given = checked_stdin(ask.stdin, chosen)
         self._installing.check(chosen, ask.libraries)
+        notes = notes_on_text(code=code, stdin=given, variables=values)
         notes += await self._judge(chosen, code)
         instead = without_notebook_lines(code, chosen)
         if instead is not None:
@@ -133,7 +141,7 @@ class Running:
         if not code:
             return []
         with self._audit.denials("code.refused", language=language.name):
-            return await self._checker.check(language, checked_code(code, self._limits.code)[0])
+            return await self._checker.check(language, checked_code(code, self._limits.code))
 
 
 def _note_of_lacking(language: Language, places: Places) -> Note:

@@ -13,6 +13,7 @@ import llm_sandbox_mcp
 from llm_sandbox_mcp import Execution, Printed, Profile, SandboxError, Sandboxes
 from llm_sandbox_mcp.base.errors import BadPath, InvalidArgument, PolicyDenied, UnknownLanguage, UnknownSession
 from llm_sandbox_mcp.testing.asking import execute
+from tests.broken_text import CODE, NOTE, PRINTED
 from tests.engines import need, small_profile
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +114,12 @@ async def test_a_run_by_itself_leaves_nothing(sandboxes: Sandboxes) -> None:
     result = await sandboxes.run("echo $((6 * 7))", language="bash")
     assert (result.stdout.text, result.session_state) == ("42\n", "ended")
     assert sandboxes.service.sessions.list() == ()
+
+
+async def test_code_with_half_an_emoji_runs(sandboxes: Sandboxes) -> None:
+    result = await sandboxes.run(CODE)
+    assert (result.stdout.text, result.notes) == (PRINTED, (NOTE,))
+    assert (result.notes[0].code, result.notes[0].facts) == ("replaced_characters", {"names": ["code"]})
 
 
 # Behaviour that does not depend on the backend.

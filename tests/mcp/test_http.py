@@ -14,6 +14,10 @@ import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 from mcp import Client, MCPError
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.broken_text import CUT, ENCODED, NOTE, PRINTED
 
 from .processes import gone, watch_children
 from .results import answer
@@ -97,6 +101,39 @@ async def test_variables_persist_between_calls_and_between_clients(server: Serve
         assert (second["result"], second["session_state"]) == ("22", "kept")
     async with server.connect(way) as client:
         assert (await run(client, "x", session_id=first["session_id"]))["result"] == "22"
+
+
+class Cutting(httpx2.AsyncHTTPTransport):
+    """Sends half of an emoji where code has <half>: the package's own client cannot."""
+
+    def __init__(self, half: bytes) -> None:
+        super().__init__()
+        self._half = half
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        content = (await request.aread()).replace(b"<half>", self._half)
+        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
+        cut = httpx2.Request(
+            request.method, request.url, headers=headers, content=content, extensions=request.extensions
+        )
+        return await super().handle_async_request(cut)
+
+
+@pytest.mark.parametrize("half", ENCODED.values(), ids=ENCODED)
+@pytest.mark.parametrize("way", WAYS)
+async def test_code_with_half_an_emoji_runs(server: Server, way: str, half: bytes) -> None:
+    def cutting(*_: Any, **settings: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=Cutting(half), **settings)
+
+    async with AsyncExitStack() as stack:
+        if way == "sse":
+            transport = sse_client(f"{server.url}/sse", httpx_client_factory=cutting)
+        else:
+            http = await stack.enter_async_context(cutting(timeout=30))
+            transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
+        client = await stack.enter_async_context(Client(transport, mode="legacy" if way == "sse" else way))
+        ran = await run(client, CUT.format("<half>"))
+    assert (ran["stdout"], ran["notes"]) == (PRINTED, [NOTE])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import random
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -190,11 +190,22 @@ async def test_a_wrong_argument_is_named_with_what_is_allowed_and_nothing_runs(
     assert fake.asked == []
 
 
-async def test_lone_surrogates_in_arguments_are_refused_by_name(fake: FakeService) -> None:
-    async with connect(fake, "2026-07-28") as client:
-        for arguments in ({"code": "'\ud800'"}, {"code": "1", "variables": {"x": ["\udfff"]}}):
-            assert "Unicode" in await refusal(client, "execute_code", **arguments)
-    assert fake.asked == []
+async def test_lone_surrogates_are_replaced_in_all_arguments(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        await answer(client, "execute_code", code="'\ud800'", variables={"x": ["\ud800"]}, stdin="\udc00")
+    (asked,) = fake.asked
+    assert (asked["code"], asked["stdin"]) == ("'\ufffd'", "\ufffd")
+    assert asked["variables"] == {"x": ["\ufffd"]}
+
+
+async def test_text_with_replaced_characters_is_written_with_a_note(fake: FakeService, era: str) -> None:
+    async with connect(fake, era) as client:
+        done = text(await call(client, "copy_file", session_id=SESSION, path="a.txt", content="a\ud800"))
+        assert fake.stored["a.txt"] == "a\ufffd".encode()
+        assert done.splitlines()[0] == "copied in: a.txt (4B)"
+        assert done.splitlines()[1].startswith("note: U+FFFD in content stands for characters that were not valid Unic")
+        same = {"content": b64encode("\ufffd".encode()).decode(), "encoding": "base64"}
+        assert "note" not in text(await call(client, "copy_file", session_id=SESSION, path="a.txt", **same))
 
 
 async def test_null_means_the_default_of_an_optional_argument(fake: FakeService, era: str) -> None:
@@ -272,7 +283,7 @@ async def test_text_that_json_cannot_carry_is_replaced(fake: FakeService, era: s
     fake.execution = ran(stdout=Output("a\ud800b\0\x1b]52;c;x\x07"))
     async with connect(fake, era) as client:
         structured = await answer(client, "execute_code", code="1")
-    assert structured["stdout"] == "a?b\0\x1b]52;c;x\x07"
+    assert structured["stdout"] == "a\ufffdb\0\x1b]52;c;x\x07"
 
 
 async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: FakeService, era: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.broken_text import CUT, ENCODED, NOTE, PRINTED
 from tests.effort import EFFORT
 
 from .processes import gone, watch_children
@@ -98,10 +99,9 @@ async def test_lines_that_are_not_json_rpc_change_nothing() -> None:
 
 
 MALFORMED = {
-    "a lone surrogate": json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "\ud800"}}),
-    "a lone surrogate, id last": json.dumps({"method": "\ud800", "params": {"id": 1}, "jsonrpc": "2.0", "id": 7}),
     "no end": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list"',
-    "invalid UTF-8": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list\udcff"}',
+    "no end of a string, id last": '{"method": "tools/list, "params": {"id": 1}, "jsonrpc": "2.0", "id": 7}',
+    "no end and a lone surrogate": r'{"jsonrpc": "2.0", "id": 7, "method": "tools/list\ud800"',
     "too deep": '{"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": ' + '{"a": ' * 5000 + "1" + "}" * 5001,
 }
 
@@ -111,10 +111,21 @@ async def test_a_request_that_cannot_be_read_is_answered(line: str) -> None:
     async with server() as talk:
         await talk.send(message("initialize", CLIENT, 1))
         await talk.receive()
-        await talk.send(line.encode(errors="surrogateescape") + b"\n" + message("tools/list", number=8))
+        await talk.send(line.encode() + b"\n" + message("tools/list", number=8))
         refused = await talk.receive()
         assert (refused["id"], refused["error"]["code"]) == (7, -32700), refused
         assert (await talk.receive())["id"] == 8
+
+
+@pytest.mark.parametrize("half", ENCODED.values(), ids=ENCODED)
+async def test_code_with_half_an_emoji_runs(half: bytes) -> None:
+    async with server() as talk:
+        await talk.send(message("initialize", CLIENT, 1))
+        await talk.receive()
+        call = message("tools/call", {"name": "execute_code", "arguments": {"code": CUT.format("<half>")}}, 2)
+        await talk.send(call.replace(b"<half>", half))
+        ran = (await talk.receive())["result"]["structuredContent"]
+        assert (ran["stdout"], ran["notes"]) == (PRINTED, [NOTE])
 
 
 async def test_a_message_larger_than_a_pipe_goes_both_ways() -> None:

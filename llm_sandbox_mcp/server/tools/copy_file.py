@@ -11,12 +11,14 @@ from ...base.open_folders import OpenFolder
 from ...base.results import HostFile
 from ...base.text import one_line
 from ...base.units import format_size
+from ...runs.requests import notes_on_text
 from ...service import Service
 from ..audience import Context
 from ..content import LONGEST_TEXT, as_text, describe_kept, link, success
 from ..roots import Roots
 from ..schemas import Copied, CopyFile
 from ..uris import artifact_uri
+from ..words import in_words
 
 _BASE64_LIMIT = 1_000_000
 """Bytes of a file that is returned as base64 in the result."""
@@ -58,7 +60,9 @@ async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[Open
         uri="",
         host_path=arguments.host_path,
     )
-    return success(f"copied in: {one_line(artifact.name)} ({format_size(artifact.size)})", answer)
+    notes = notes_on_text(content=arguments.content) if arguments.encoding == "text" else []
+    done = f"copied in: {one_line(artifact.name)} ({format_size(artifact.size)})"
+    return success("\n".join([done, *(f"note: {in_words(note)}" for note in notes)]), answer)
 
 
 async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:

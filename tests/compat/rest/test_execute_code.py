@@ -1,11 +1,13 @@
 """A client that was written for sandbox_for_llm_code works unchanged; its answers contain further details."""
 
+import json
 import socket
 from typing import Any
 
 import httpx2
 import pytest
 
+from ...broken_text import CUT, ENCODED, NOTE, PRINTED
 from ...mcp.serving import Server
 from .calling import execute, failure, new, result
 
@@ -29,6 +31,13 @@ def test_a_body_without_a_content_type_is_treated_as_json(server: Server) -> Non
     answer = httpx2.post(f"{server.url}/execute_code/", content=b'{"code": "value = 1"}', timeout=60)
     assert "content-type" not in answer.request.headers
     assert (answer.status_code, answer.json()["result"]) == (200, {"value": 1})
+
+
+@pytest.mark.parametrize("half", ENCODED.values(), ids=ENCODED)
+def test_code_with_half_an_emoji_runs(server: Server, half: bytes) -> None:
+    body = json.dumps({"code": CUT.format("<half>"), "session_id": "half"}).encode().replace(b"<half>", half)
+    answer = httpx2.post(f"{server.url}/execute_code/", content=body, timeout=60).json()
+    assert (answer["stdout"], answer["notes"][-1]) == (PRINTED, NOTE)
 
 
 def test_an_error_is_returned_as_data(server: Server) -> None:

@@ -148,8 +148,8 @@ def test_logs_list_results_of_requests_but_no_code_and_no_output(server: Server)
 
 BAD: dict[str, tuple[int, dict[str, Any]]] = {
     "not JSON": (400, {"content": b"{"}),
-    "not UTF-8": (400, {"content": b'{"code": "\xff"}'}),
-    "a lone surrogate": (400, {"content": b'{"code": "\\ud800"}'}),
+    "UTF-16": (400, {"content": '{"code": "1"}'.encode("utf-16")}),
+    "a name of a session that is not valid Unicode": (422, {"content": b'{"code": "1", "session_id": "\\ud800"}'}),
     "too deep": (400, {"content": b'{"code": "1", "local_dict": {"x": ' + b"[" * 5000 + b"]" * 5000 + b"}}"}),
     "a list": (422, {"content": b"[]"}),
     "a number as code": (422, {"content": b'{"code": 5}'}),

@@ -1,4 +1,4 @@
-"""The standard input of a run: what can be given, and that it arrives as a variable that no caller can set."""
+"""What callers send becomes valid text; and the standard input arrives as a variable that no caller can set."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import InvalidArgument
 from llm_sandbox_mcp.languages.languages import Language, included_languages
 from llm_sandbox_mcp.runs.protocol import STDIN, encode_request
-from llm_sandbox_mcp.runs.requests import RunRequest, checked_stdin, checked_variables
+from llm_sandbox_mcp.runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, notes_on_text
 
 LANGUAGES = included_languages()
 PYTHON = LANGUAGES["python"]
@@ -35,7 +35,7 @@ def test_text_at_the_limit_is_taken_and_more_is_not() -> None:
 def test_a_nul_is_refused_and_a_lone_surrogate_is_replaced() -> None:
     with pytest.raises(InvalidArgument, match="stdin contains a NUL character"):
         checked_stdin("a\0b", PYTHON)
-    assert checked_stdin("a\ud800b", PYTHON) == "a?b\n"
+    assert checked_stdin("a\ud800b", PYTHON) == "a\ufffdb\n"
 
 
 def test_a_language_whose_runner_gives_no_input_refuses_it() -> None:
@@ -44,6 +44,18 @@ def test_a_language_whose_runner_gives_no_input_refuses_it() -> None:
     without = PYTHON.handler.model_copy(update={"runner": runner.model_copy(update={"input": False})})
     with pytest.raises(InvalidArgument, match="stdin cannot be given to python"):
         checked_stdin("7", Language(PYTHON.folder, without))
+
+
+def test_code_and_variables_become_valid_too() -> None:
+    assert checked_code("'\ud800'", 5) == "'\ufffd'"
+    assert json.loads(checked_variables({"x": {"\udfff": ["\ud800"]}}, PYTHON)) == {"x": {"\ufffd": ["\ufffd"]}}
+
+
+def test_one_note_names_everything_that_contains_replaced_characters() -> None:
+    (note,) = notes_on_text(code="\ufffd", stdin="é", variables='{"x":"\ufffd"}')
+    assert note.cause == "U+FFFD in code and variables stands for characters that were not valid Unicode"
+    assert note.facts == {"names": ["code", "variables"]}
+    assert notes_on_text(code="\\ufffd", stdin="", variables="{}") == []
 
 
 def test_no_caller_can_set_the_variable_that_carries_the_input() -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.results import Execution, Status
-from llm_sandbox_mcp.base.text import one_line
+from llm_sandbox_mcp.base.text import one_line, valid
 from llm_sandbox_mcp.compat.rest.answers import answered, ran
 from llm_sandbox_mcp.compat.rest.inspection import inspection_of
 from llm_sandbox_mcp.files.artifacts import describe
@@ -134,4 +134,4 @@ def test_a_report_contains_nothing_that_json_cannot_express(text: str) -> None:
     report = decode_report(json.dumps(found).encode())
     assert report is not None and strict(report.model_dump_json())
     # JSON turns a surrogate pair into one character.
-    assert report.result == json.loads(json.dumps(text)).encode("utf-8", "replace").decode()
+    assert report.result == valid(json.loads(json.dumps(text)))
