@@ -94,7 +94,7 @@ def kept(backend: str) -> Iterator[None]:
 @contextmanager
 def lasting() -> Iterator[None]:
     """For resources that are opened in the middle of one test and stay open for all later tests."""
-    before = held()
+    before = _held_by_loop()
     yield
     _share(before)
 
@@ -111,7 +111,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
     if fixturedef.scope == "function":
         return (yield)
-    before = held()
+    before = _held_by_loop()
     made = yield
     _share(before)
     return made
@@ -160,7 +160,7 @@ async def nothing_grows_in_the_loop(request: pytest.FixtureRequest, anyio_backen
 
 
 def _share(before: Held) -> None:
-    for kind, more in beyond(before, held()).items():
+    for kind, more in beyond(before, _held_by_loop()).items():
         _shared[kind].update(more)
 
 

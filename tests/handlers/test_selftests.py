@@ -1,4 +1,7 @@
-"""Runs every case in the `selftest/` folders of the handlers, with the whole service, on every backend."""
+"""Runs every case in the `selftest/` folders of the handlers, with the whole service, on every backend.
+
+It takes long because it starts a Java compiler and a JVM twenty times, and builds a package of R.
+"""
 
 import re
 import tomllib
@@ -14,6 +17,7 @@ from llm_sandbox_mcp.languages.languages import Language
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import execute, open_session
 from tests.engines import need, need_image
+from tests.growth import lasting
 
 from .serving import LANGUAGES, missing, service_with_indexes
 
@@ -79,6 +83,12 @@ async def service(anyio_backend: str, backend_name: str) -> AsyncIterator[Servic
         yield opened
 
 
+@pytest.fixture(scope="module")
+def shared(service: Service) -> dict[str, str]:
+    """The session of each language that keeps no state, which its cases share: its tools are compiled only once."""
+    return {}
+
+
 def _parameters() -> list[Any]:
     return [
         pytest.param(name, case, id=f"{name}: {case.name}")
@@ -91,12 +101,21 @@ def _parameters() -> list[Any]:
 @pytest.mark.anyio
 @pytest.mark.parametrize(("language", "case"), _parameters())
 async def test_a_language_behaves_as_its_selftest_says(
-    service: Service, backend_name: str, language: str, case: Case
+    service: Service, shared: dict[str, str], backend_name: str, language: str, case: Case
 ) -> None:
     need_image(backend_name, language)
-    programs = missing(LANGUAGES[language], libraries=any(run.libraries for run in case.run))
-    if programs:
-        pytest.skip(f"{language} needs {', '.join(programs)}: {LANGUAGES[language].handler.requires.install}")
+    handler, libraries = LANGUAGES[language].handler, any(run.libraries for run in case.run)
+    if programs := missing(LANGUAGES[language], libraries=libraries):
+        pytest.skip(f"{language} needs {', '.join(programs)}: {handler.requires.install}")
+    if not handler.stateful and not libraries:
+        if language not in shared:
+            with lasting():
+                shared[language] = open_session(service, language)
+                await service.sessions.refresh(shared[language])
+        for run in case.run:
+            with anyio.fail_after(LIMIT):
+                await _check(service, shared[language], language, run)
+        return
     session = open_session(service)
     try:
         for run in case.run:
