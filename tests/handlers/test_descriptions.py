@@ -19,7 +19,10 @@ from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.libraries.listing import read_list
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.wiring import open_service
+from tests.engines import need
+from tests.growth import kept
 
 from ..mcp.results import answer
 
@@ -34,11 +37,30 @@ async def _bounded() -> AsyncIterator[None]:
         yield
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def server(anyio_backend: str) -> AsyncIterator[tuple[Service, Client]]:
+    """A server that all tests share, and its client: the server asks each language for its version once."""
+    await need("embedded")
     async with open_service(load_profile()) as service, Client(build_server(service, host_files=True)) as client:
         await service.warm()
-        yield client
+        for language in LANGUAGES:
+            await describe(client, language)
+        with kept("embedded"):
+            yield service, client
+
+
+@pytest.fixture
+async def client(server: tuple[Service, Client]) -> AsyncIterator[Client]:
+    service, client = server
+    yield client
+    for session in service.sessions.list():
+        await service.sessions.close(session.id)
+    await service.pool_until(lambda now: not now.closing)
 
 
 @pytest.fixture(params=LANGUAGES)
