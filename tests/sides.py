@@ -1,6 +1,7 @@
 """How `pytest -n` distributes the tests to processes that run in parallel."""
 
 import re
+import zlib
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ namespaces, or share an engine that one of them starts."""
 BY_BACKEND = ("tests/hostile/", "tests/handlers/test_selftests.py")
 """Places whose tests share one server per backend; the tests of one backend run one after the other in one process."""
 
+PARTS = {"tests/hostile/ on embedded": 4}
+"""Into how many units a group is divided, by file, because it would take longer than everything else."""
+
 LONGEST = ("tests/hostile/", "tests/containers/", "tests/cluster/", "tests/handlers/test_selftests.py")
 """What starts first, so that at the end no single process still has much to do while the others are idle."""
 
@@ -26,7 +30,8 @@ def unit(test: str) -> str:
     file = test.partition("::")[0]
     place = next((place for place in (*TOGETHER, *BY_BACKEND) if file.startswith(place)), file)
     backend = _BACKEND.search(test) if place in BY_BACKEND else None
-    return f"{place} on {backend[1]}" if backend else place
+    name = f"{place} on {backend[1]}" if backend else place
+    return f"{name} {zlib.crc32(file.encode()) % PARTS[name]}" if name in PARTS else name
 
 
 def longest_first(items: list[pytest.Item]) -> None:
