@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ...engines import host_folder
+from ...local_index import local_index
 from ...mcp.serving import Server, start, stop
 
 TOKEN = secrets.token_hex(16)
@@ -24,8 +25,8 @@ file_size = "1MiB"
 [limits]
 timeout = "1m"
 [languages.python]
-# Nothing listens there: the installations in these tests fail before or at the index.
-index = "http://127.0.0.1:9/simple"
+# It is empty: the installations in these tests fail before or at the index.
+index = "{index}/simple"
 allow = ["no-such-library"]
 [audit]
 # Nobody reads what the server says until it ends, and a pipe that is full would stop it.
@@ -37,9 +38,9 @@ execute_code = {switch}
 
 def serve(folder: Path, more: str = "", switch: str = "true") -> Iterator[Server]:
     """A server with these settings; checks that it does not fail and leaves nothing behind."""
-    with host_folder() as runtime:
+    with host_folder() as runtime, local_index() as index:
         profile = folder / "profile.toml"
-        profile.write_text(SETTINGS.format(runtime=runtime, folder=folder, switch=switch) + more)
+        profile.write_text(SETTINGS.format(runtime=runtime, folder=folder, index=index.url, switch=switch) + more)
         server = start(profile)
         yield server
         log = stop(server)
