@@ -1,7 +1,6 @@
 """Adapters to the engines that make sandboxes, one module each; backends of other packages are entry points."""
 
 import importlib
-import importlib.metadata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -57,6 +56,8 @@ def engine(name: str) -> Engine:
 
 def _outside(name: str) -> Engine:
     """The module of another package's backend."""
+    import importlib.metadata  # it takes longer than all else here, which the launcher imports too
+
     from .settings import Settings
 
     outside = importlib.metadata.entry_points(group=GROUP)

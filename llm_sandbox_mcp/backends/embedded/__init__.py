@@ -2,13 +2,15 @@
 
 import sys
 
-from ..base import Backend, Surroundings
-from .settings import Settings
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..base import Backend, Surroundings
+    from .settings import Settings as Settings
 
 __all__ = ["Settings", "create"]
 
 
-def create(settings: Settings, surroundings: Surroundings) -> Backend:
+def create(settings: "Settings", surroundings: "Surroundings") -> "Backend":
     """The backend; raises `ProfileError` if the profile needs a network that is not available."""
     if sys.platform != "linux":
         from .unsupported import UnsupportedSystem
@@ -17,3 +19,12 @@ def create(settings: Settings, surroundings: Surroundings) -> Backend:
     from .backend import open_embedded
 
     return open_embedded(settings.embedded.bwrap, settings.embedded.slirp4netns, surroundings)
+
+
+def __getattr__(name: str) -> object:
+    # Imported at the first use: the launcher, which every server starts, imports this package too.
+    if name == "Settings":
+        from .settings import Settings
+
+        return Settings
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
