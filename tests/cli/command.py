@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest import mock
 
@@ -56,6 +57,23 @@ def called(*arguments: str, cwd: Path | None = None, **changes: str) -> subproce
             code = int(ended.code or 0)
     out, err = (stream.buffer.getvalue().decode() for stream in streams)
     return subprocess.CompletedProcess(arguments, code, out, err)
+
+
+def ran(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs `llm-sandbox-mcp` in this process, which has the descriptors of files for its output meanwhile."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, contextlib.ExitStack() as kept:
+        for number, file in ((1, out), (2, err)):
+            own = os.dup(number)
+            kept.callback(os.close, own)
+            kept.callback(os.dup2, own, number)
+            os.dup2(file.fileno(), number)
+        with kept:
+            done = called(*arguments, cwd=cwd)
+        written = []
+        for file, text in ((out, done.stdout), (err, done.stderr)):
+            file.seek(0)
+            written.append(file.read().decode() + text)
+    return subprocess.CompletedProcess(arguments, done.returncode, *written)
 
 
 def refused(*arguments: str) -> str:

@@ -1,38 +1,48 @@
-"""`llm-sandbox-mcp run`: a program's output, status and files, and what happens when it is stopped."""
+"""`llm-sandbox-mcp run`: a program's output, status and files, and what happens when it is stopped.
 
-import os
+What depends on the process is shown by one, such as streams, signals and terminals; the other cases run in the test's.
+"""
+
 import pty
 import secrets
 import signal
 import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 
 from llm_sandbox_mcp.base.text import one_line
-from tests.broken_text import CUT, ENCODED, NOTE, PRINTED
+from tests.engines import need
 
-from .command import ARGV, LIMIT, command, environment, refused
+from .command import ARGV, LIMIT, called, command, environment, ran, refused
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def prepared() -> None:
+    """The first command on a machine prepares Python's libraries, and says so on stderr."""
+    anyio.run(need, "embedded")
+    assert called("prepare").returncode == 0
+
+
 def bash(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return command("run", "--language", "bash", *arguments, "-c", code)
+    return ran("run", "--language", "bash", *arguments, "-c", code)
 
 
 def test_streams_stay_separate_and_the_status_is_that_of_the_code() -> None:
-    done = bash("echo out; echo err >&2; exit 3")
+    done = command("run", "--language", "bash", "-c", "echo out; echo err >&2; exit 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 
 def test_the_value_of_the_last_expression_is_printed_at_the_end() -> None:
-    done = command("run", "--language", "javascript", "-c", "process.stdout.write('no newline'); 6 * 7")
+    done = ran("run", "--language", "javascript", "-c", "process.stdout.write('no newline'); 6 * 7")
     assert (done.returncode, done.stdout) == (0, "no newline\n42\n")
 
 
 def test_an_error_in_the_code_is_status_one() -> None:
-    done = command("run", "--language", "javascript", "-c", "throw new Error('broken')")
+    done = ran("run", "--language", "javascript", "-c", "throw new Error('broken')")
     assert done.returncode == 1
     assert "broken" in done.stderr
 
@@ -47,7 +57,7 @@ def test_a_timeout_is_status_124_with_a_note() -> None:
 def test_the_memory_limit_is_status_137(tmp_path: Path) -> None:
     profile = tmp_path / "small.toml"
     profile.write_text('[limits]\nmemory = "128MiB"\n')
-    done = command(
+    done = ran(
         "run",
         "--profile",
         str(profile),
@@ -64,7 +74,7 @@ def test_the_memory_limit_is_status_137(tmp_path: Path) -> None:
 def test_the_language_follows_from_the_files_extension(tmp_path: Path, name: str, code: str) -> None:
     program = tmp_path / name
     program.write_text(code)
-    assert command("run", str(program)).stdout == "1\n"
+    assert ran("run", str(program)).stdout == "1\n"
 
 
 def test_a_program_comes_from_standard_input() -> None:
@@ -76,21 +86,6 @@ def test_a_program_reads_a_file_or_the_standard_input_of_the_command(tmp_path: P
     assert bash("cat", "--stdin", f"{tmp_path}/names.txt").stdout == "one\n"
     done = command("run", "--language", "bash", "--stdin", "-", "-c", "read -r name; echo $name", stdin="one\ntwo\n")
     assert done.stdout == "one\n"
-
-
-def test_a_program_and_an_input_with_half_an_emoji_are_read(tmp_path: Path) -> None:
-    program, given = tmp_path / "cut.py", tmp_path / "given.txt"
-    program.write_bytes(CUT.format("<half>").encode().replace(b"<half>", ENCODED["half of the bytes"]))
-    done = command("run", str(program))
-    assert (done.stdout, done.stderr) == (PRINTED, f"note: {NOTE}\n")
-    given.write_bytes(b"a\xffb")
-    done = bash("cat", "--stdin", str(given))
-    assert (done.stdout, done.stderr) == ("a\ufffdb\n", f"note: {NOTE.replace(' code ', ' stdin ')}\n")
-
-
-def test_code_on_the_command_line_with_half_an_emoji_runs() -> None:
-    done = command("run", "-c", CUT.format(os.fsdecode(ENCODED["half of the bytes"])))
-    assert (done.stdout, done.stderr) == (PRINTED.replace("\ufffd", 2 * "\ufffd"), f"note: {NOTE}\n")
 
 
 def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path) -> None:
@@ -130,7 +125,7 @@ def test_code_reads_and_writes_the_folders_of_the_command_line_and_of_the_profil
     (tmp_path / "p.toml").write_text(f'[files]\nfolders = ["{tmp_path}/kept:rwd"]\n')
     code = "tr a-z A-Z < /data/in/a.txt > /data/out/b.txt; mv /data/kept/old /data/kept/new; ls /data"
     opened = ("--folder", "in:ro", "--folder", f"{tmp_path}/out:rw", "--profile", "p.toml")
-    done = command("run", "--language", "bash", *opened, "-c", code, cwd=tmp_path)
+    done = ran("run", "--language", "bash", *opened, "-c", code, cwd=tmp_path)
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["in", "kept", "out"])
     assert done.stderr.splitlines() == [
         f"note: moved in {tmp_path}/kept: old to new",
@@ -142,15 +137,15 @@ def test_code_reads_and_writes_the_folders_of_the_command_line_and_of_the_profil
 def test_a_result_that_cannot_be_saved_is_a_failure(tmp_path: Path) -> None:
     code = "open('/data/out/HEAD', 'w').close()"
     (tmp_path / "out").mkdir()
-    done = command("run", "--folder", f"{tmp_path}/out:rw", "-c", code)
+    done = ran("run", "--folder", f"{tmp_path}/out:rw", "-c", code)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("note: HEAD of /data/out was not saved: ")
-    assert command("run", "--folder", f"{tmp_path}/out:rw", "-c", f"{code}; exit(3)").returncode == 3
+    assert ran("run", "--folder", f"{tmp_path}/out:rw", "-c", f"{code}; exit(3)").returncode == 3
 
 
 def test_a_folder_that_code_sees_under_another_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "my data").mkdir()
-    done = command("run", "--folder", "my data", "-c", "import os; print(os.listdir('/data'))", cwd=tmp_path)
+    done = ran("run", "--folder", "my data", "-c", "import os; print(os.listdir('/data'))", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "['my-data']\n")
     assert done.stderr == f"note: code sees {tmp_path}/my data as /data/my-data\n"
 
@@ -191,7 +186,7 @@ def test_control_characters_in_file_names_are_escaped_even_in_a_pipe(tmp_path: P
 
 def test_output_is_unchanged_in_a_pipe_and_escaped_on_a_terminal() -> None:
     code = r"printf 'a\033]0;title\007b\n'"
-    assert bash(code).stdout == "a\x1b]0;title\x07b\n"
+    assert command("run", "--language", "bash", "-c", code).stdout == "a\x1b]0;title\x07b\n"
     ours, theirs = pty.openpty()
     with open(ours, "rb", buffering=0) as terminal, open(theirs, "wb", buffering=0) as end:
         subprocess.run(
