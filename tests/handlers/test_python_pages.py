@@ -47,15 +47,16 @@ def written(run: Run) -> tuple[str, list[str], str, list[str], str]:
     return run.status, list(run.report["figures"]), run.out, run.files, run.err
 
 
-@pytest.mark.parametrize("shown", ["figure.show()", "figure", "figure.show(renderer='browser')", "pio.show(figure)"])
-def test_a_plotly_figure_becomes_a_page_that_needs_no_network(runner: Runner, tmp_path: Path, shown: str) -> None:
-    run = runner.run(PLOTLY + shown)
-    assert written(run) == ("ok", ["figure-1.html"], "", [], NO_KALEIDO)
-    page = (tmp_path / "figures/figure-1.html").read_text()
-    assert page.count("plotly.js v") >= 1
-    assert "<script src=" not in page
-    assert (run.result or "").startswith("Figure({" if shown == "figure" else "")
-    assert (run.result is not None) is (shown == "figure")
+def test_a_plotly_figure_becomes_a_page_that_needs_no_network(runner: Runner, tmp_path: Path) -> None:
+    ways = ("figure.show()", "figure", "figure.show(renderer='browser')", "pio.show(figure)")
+    for number, shown in enumerate(ways, 1):
+        run = runner.run(PLOTLY + shown)
+        assert written(run) == ("ok", [f"figure-{number}.html"], "", [], NO_KALEIDO if number == 1 else ""), shown
+        page = (tmp_path / f"figures/figure-{number}.html").read_text()
+        assert page.count("plotly.js v") >= 1
+        assert "<script src=" not in page
+        assert (run.result or "").startswith("Figure({" if shown == "figure" else "")
+        assert (run.result is not None) is (shown == "figure")
 
 
 def test_a_renderer_chosen_by_the_code_changes_nothing(runner: Runner) -> None:
@@ -63,17 +64,17 @@ def test_a_renderer_chosen_by_the_code_changes_nothing(runner: Runner) -> None:
     assert written(runner.run(code)) == ("ok", ["figure-1.html"], "", [], NO_KALEIDO)
 
 
-@pytest.mark.parametrize("shown", ["chart", "chart.show()", "chart.display()", "display(chart)"])
-def test_an_altair_chart_with_many_rows_becomes_a_page(runner: Runner, tmp_path: Path, shown: str) -> None:
-    run = runner.run(ALTAIR + shown)
-    assert written(run) == ("ok", ["figure-1.html"], "", [], NO_CONVERTER)
-    assert (tmp_path / "figures/figure-1.html").read_text().count('"a": ') == 6000
-    assert run.result == ("alt.Chart(...)" if shown == "chart" else None)
-
-
-@pytest.mark.parametrize("shown", ["alt.layer(chart, chart)", "from IPython.display import display\ndisplay(chart)"])
-def test_every_way_to_show_an_altair_chart_writes_a_page(runner: Runner, shown: str) -> None:
-    assert written(runner.run(ALTAIR + shown)) == ("ok", ["figure-1.html"], "", [], NO_CONVERTER)
+def test_an_altair_chart_with_many_rows_becomes_a_page_however_it_is_shown(runner: Runner, tmp_path: Path) -> None:
+    ways = (
+        *("chart", "chart.show()", "chart.display()", "display(chart)"),
+        "from IPython.display import display as of_ipython\nof_ipython(chart)",
+    )
+    for number, shown in enumerate(ways, 1):
+        run = runner.run(ALTAIR + shown)
+        assert written(run) == ("ok", [f"figure-{number}.html"], "", [], NO_CONVERTER if number == 1 else ""), shown
+        assert (tmp_path / f"figures/figure-{number}.html").read_text().count('"a": ') == 6000
+        assert run.result == ("alt.Chart(...)" if shown == "chart" else None)
+    assert written(runner.run("alt.layer(chart, chart)"))[:2] == ("ok", [f"figure-{len(ways) + 1}.html"])
 
 
 def test_an_interpreter_says_once_what_is_missing(runner: Runner) -> None:

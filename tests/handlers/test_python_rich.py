@@ -136,21 +136,18 @@ def test_a_data_frame_is_text_and_not_a_figure(runner: Runner) -> None:
     assert (figures(run), run.out) == ([], "   a  b\n0  1  x\n1  2  y\n")
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
+def test_a_matplotlib_figure_as_last_value_is_written_once(runner: Runner) -> None:
+    endings = (
         "figure",  # open: written at the end of the run
         "plt.show()\nfigure",  # written already
         "plt.close()\nfigure",
         "plt.close()\ndisplay(figure)\nfigure",
         "display(figure)",
         "from matplotlib.figure import Figure\nplt.close()\nbare = Figure()\nbare.subplots().plot([1])\nbare",
-    ],
-)
-def test_a_matplotlib_figure_as_last_value_is_written_once(runner: Runner, last: str) -> None:
-    run = runner.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\n" + last)
-    assert figures(run) == ["figure-1.png"]
-    assert run.out == ""
+    )
+    for number, last in enumerate(endings, 1):
+        run = runner.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\n" + last)
+        assert (figures(run), run.out) == ([f"figure-{number}.png"], ""), last
 
 
 def test_a_matplotlib_figure_is_written_again_in_a_later_run(runner: Runner) -> None:
