@@ -16,7 +16,7 @@ namespaces, or share an engine that one of them starts."""
 BY_BACKEND = ("tests/hostile/", "tests/handlers/test_selftests.py")
 """Places whose tests share one server per backend; the tests of one backend run one after the other in one process."""
 
-PARTS = {"tests/hostile/ on embedded": 4}
+PARTS = {"tests/hostile/ on embedded": 6}
 """Into how many units a group is divided, by file, because it would take longer than everything else."""
 
 LONGEST = ("tests/hostile/", "tests/containers/", "tests/cluster/", "tests/handlers/test_selftests.py")
