@@ -159,23 +159,24 @@ IDLE = {
 }
 
 
-@pytest.mark.parametrize("raw", IDLE.values(), ids=IDLE)
 async def test_connections_without_work_make_room_for_others_of_the_same_address(
-    profile: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes
+    profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server, ExitStack() as others:
-        earlier = []
-        for _ in range(MOST):
-            earlier.append(client := others.enter_context(connect(server)))
-            assert healthy(client)
-            client.sendall(raw)
-            if raw.endswith(b"\r\n\r\n") or raw is LISTEN:
-                assert b" 200 " in client.recv(4096)
-        for _ in range(2):
-            with connect(server) as last:
-                assert healthy(last)
-        assert await works(server)
-        assert disconnected(earlier[0])
+    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server:
+        for raw in IDLE.values():
+            with ExitStack() as others:
+                earlier = []
+                for _ in range(MOST):
+                    earlier.append(client := others.enter_context(connect(server)))
+                    assert healthy(client)
+                    client.sendall(raw)
+                    if raw.endswith(b"\r\n\r\n") or raw is LISTEN:
+                        assert b" 200 " in client.recv(4096)
+                for _ in range(2):
+                    with connect(server) as last:
+                        assert healthy(last)
+                assert await works(server)
+                assert disconnected(earlier[0])
 
 
 async def test_connections_at_work_make_room_only_for_an_address_that_has_fewer(
@@ -240,18 +241,18 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize(("raw", "status"), ODD.values(), ids=ODD)
-async def test_requests_that_are_refused_do_not_fill_the_log(profile: Path, raw: bytes, status: bytes) -> None:
+async def test_requests_that_are_refused_do_not_fill_the_log(profile: Path) -> None:
     server = start(profile)
     try:
-        for number in range(200):
-            with connect(server) as client:
-                client.sendall(raw.replace(b"%d", str(number).encode()))
-                assert status in client.recv(4096)
+        for raw, status in ODD.values():
+            for number in range(200):
+                with connect(server) as client:
+                    client.sendall(raw.replace(b"%d", str(number).encode()))
+                    assert status in client.recv(4096)
     finally:
         lines = stop(server).splitlines()
-    assert floods.LINES <= len(lines) < 200, lines
-    assert any("more of this kind are counted" in line for line in lines)
+    assert len(ODD) * floods.LINES <= len(lines) < 200, lines
+    assert sum("more of this kind are counted" in line for line in lines) >= len(ODD), lines
 
 
 CUT = {
@@ -261,21 +262,22 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
 async def test_a_client_that_stops_within_a_request_is_disconnected(
-    profile: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes
+    profile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as slow:
-        # The cut request is not the first one of the connection, which has a different time limit.
-        slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-        received = b""
-        while not received.endswith(b"\r\n\r\nok\n"):
-            more = slow.recv(4096)
-            assert more, received
-            received += more
-        slow.sendall(cut)
-        with suppress(ConnectionResetError):
-            assert slow.recv(4096) == b""
+    with served(monkeypatch, profile, IMPATIENT) as server:
+        for cut in CUT.values():
+            with connect(server) as slow:
+                # The cut request is not the first one of the connection, which has a different time limit.
+                slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+                received = b""
+                while not received.endswith(b"\r\n\r\nok\n"):
+                    more = slow.recv(4096)
+                    assert more, received
+                    received += more
+                slow.sendall(cut)
+                with suppress(ConnectionResetError):
+                    assert slow.recv(4096) == b""
         assert await works(server)
 
 
