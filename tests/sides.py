@@ -19,7 +19,10 @@ BY_BACKEND = ("tests/hostile/", "tests/handlers/test_selftests.py")
 PARTS = {"tests/hostile/ on embedded": 6}
 """Into how many units a group is divided, by file, because it would take longer than everything else."""
 
-LONGEST = ("tests/hostile/", "tests/containers/", "tests/cluster/", "tests/handlers/test_selftests.py")
+LONGEST = (
+    *("tests/hostile/", "tests/containers/", "tests/cluster/", "tests/handlers/test_selftests.py"),
+    *("tests/mcp/test_http_connections.py", "tests/mcp/test_official.py", "tests/handlers/test_compiled.py"),
+)
 """What starts first, so that at the end no single process still has much to do while the others are idle."""
 
 _BACKEND = re.compile(rf"[\[-]({'|'.join(BACKENDS)})[\]-]")

@@ -1,5 +1,8 @@
 """The server in the cluster, as configs/kubernetes deploys it: reached over HTTP with a token, with its sandboxes next
-to it."""
+to it.
+
+It takes long the first time, because Docker builds the server's image, and the node imports it.
+"""
 
 import json
 import secrets

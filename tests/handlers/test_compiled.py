@@ -1,4 +1,7 @@
-"""Java, C++ and Go with the whole server: difficult cases, in addition to the selftests in their folders."""
+"""Java, C++ and Go with the whole server: difficult cases, in addition to the selftests in their folders.
+
+It takes long because each of its hundred programs is compiled, and those in Java start a JVM twice.
+"""
 
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping

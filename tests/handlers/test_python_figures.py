@@ -1,4 +1,7 @@
-"""The figures that a run of Python code produces, with a real matplotlib."""
+"""The figures that a run of Python code produces, with a real matplotlib.
+
+It takes long because each case needs an interpreter that has not imported matplotlib yet.
+"""
 
 import struct
 from collections.abc import Iterator

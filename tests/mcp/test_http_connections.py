@@ -1,4 +1,7 @@
-"""Hundreds of clients that connect and then do nothing, or never read their answers: other clients are still served."""
+"""Hundreds of clients that connect and then do nothing, or never read their answers: other clients are still served.
+
+It takes long because many cases start a server with a limit of their own, and fill its memory or wait for its deadlines.
+"""
 
 import json
 import os

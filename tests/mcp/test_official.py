@@ -1,7 +1,7 @@
 """Checks the server with the official tools: the conformance suite, and the schema check of the inspector.
 
 Both are npm packages, and need a newer Node than many systems have. They are downloaded once, into a cache outside of
-the checkout. If the download fails, these tests are skipped with the reason.
+the checkout, which takes most of the time. If the download fails, these tests are skipped with the reason.
 """
 
 import json
