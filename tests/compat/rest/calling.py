@@ -6,12 +6,15 @@ import httpx2
 
 from ...mcp.serving import Server
 
+HTTP = httpx2.Client(limits=httpx2.Limits(max_keepalive_connections=0))
+"""Each request has a connection of its own; making a client for each would read all certificates of this machine."""
+
 
 def execute(server: Server, code: str, session: str = "", timeout: float = 30, **body: Any) -> httpx2.Response:
     """Runs code, in the shared session or in a named session."""
     if session:
         body["session_id"] = session
-    return httpx2.post(f"{server.url}/execute_code/", json={"code": code, **body}, timeout=timeout)
+    return HTTP.post(f"{server.url}/execute_code/", json={"code": code, **body}, timeout=timeout)
 
 
 def result(server: Server, code: str, session: str, **body: Any) -> dict[str, Any]:

@@ -9,26 +9,26 @@ import pytest
 
 from ...broken_text import CUT, ENCODED, NOTE, PRINTED
 from ...mcp.serving import Server
-from .calling import execute, failure, new, result
+from .calling import HTTP, execute, failure, new, result
 
 
 @pytest.mark.parametrize(("path", "other"), [("/", "message"), ("/health", "service")])
 def test_every_caller_can_check_that_the_server_is_healthy(server: Server, path: str, other: str) -> None:
-    answer = httpx2.get(server.url + path)
+    answer = HTTP.get(server.url + path)
     assert (answer.status_code, answer.json()["status"]) == (200, "healthy")
     assert {*answer.json()} == {"status", other}
 
 
 def test_code_uses_the_variables_of_the_request(server: Server) -> None:
     payload = {"code": "out=x+y", "local_dict": {"x": 10, "y": 2}}
-    response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=60)
+    response = HTTP.post(f"{server.url}/execute_code/", json=payload, timeout=60)
     answer = response.json()
     assert response.status_code == 200
     assert (answer["result"], answer["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
 
 
 def test_a_body_without_a_content_type_is_treated_as_json(server: Server) -> None:
-    answer = httpx2.post(f"{server.url}/execute_code/", content=b'{"code": "value = 1"}', timeout=60)
+    answer = HTTP.post(f"{server.url}/execute_code/", content=b'{"code": "value = 1"}', timeout=60)
     assert "content-type" not in answer.request.headers
     assert (answer.status_code, answer.json()["result"]) == (200, {"value": 1})
 
@@ -42,7 +42,7 @@ def test_code_with_half_an_emoji_runs(server: Server, half: bytes) -> None:
 
 def test_an_error_is_returned_as_data(server: Server) -> None:
     payload = {"code": "# a comment\nout=b_is_nowhere", "local_dict": {"x": 10, "y": 2}}
-    response = httpx2.post(f"{server.url}/execute_code/", json=payload, timeout=60)
+    response = HTTP.post(f"{server.url}/execute_code/", json=payload, timeout=60)
     answer = response.json()
     assert response.status_code == 400
     assert answer["success"] is False
@@ -64,7 +64,7 @@ def test_functions_and_imports_are_not_values(server: Server) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"code": ""}, {"code": " \n"}, {"local_dict": {"x": 1}}], ids=str)
 def test_without_code_there_is_an_error(server: Server, body: dict[str, Any]) -> None:
-    assert "code" in failure(httpx2.post(f"{server.url}/execute_code/", json=body), 400)
+    assert "code" in failure(HTTP.post(f"{server.url}/execute_code/", json=body), 400)
 
 
 def test_names_are_kept_for_the_next_call_and_the_answer_has_those_of_this_call(server: Server) -> None:
@@ -166,9 +166,9 @@ def test_sessions_with_different_names_are_separate(server: Server) -> None:
     assert execute(server, "mine", "other").json()["error_type"] == "NameError"
     # The field takes precedence over the header.
     body = {"code": "here = mine", "session_id": "one"}
-    answer = httpx2.post(f"{server.url}/execute_code/", json=body, headers={"X-Session-Id": "other"}).json()
+    answer = HTTP.post(f"{server.url}/execute_code/", json=body, headers={"X-Session-Id": "other"}).json()
     assert (answer["session_id"], answer["result"]) == ("one", {"here": 1})
-    answer = httpx2.post(f"{server.url}/execute_code/", json={"code": "y = mine"}, headers={"X-Session-Id": "one"})
+    answer = HTTP.post(f"{server.url}/execute_code/", json={"code": "y = mine"}, headers={"X-Session-Id": "one"})
     assert answer.json()["result"] == {"y": 1}
     shared = execute(server, "z = 1").json()
     assert shared["session_id"] == "default"
@@ -192,7 +192,7 @@ def test_an_interpreter_that_ends_is_reported_and_the_next_call_has_a_fresh_one(
 
 
 def test_a_session_is_said_to_be_new_until_a_result_says_so(server: Server) -> None:
-    refused = httpx2.post(
+    refused = HTTP.post(
         f"{server.url}/execute_code/", json={"code": "1", "session_id": "fresh", "timeout_seconds": 1e9}
     )
     assert refused.status_code == 403
@@ -203,7 +203,7 @@ def test_a_session_is_said_to_be_new_until_a_result_says_so(server: Server) -> N
 def test_a_session_that_was_closed_for_others_is_opened_again_with_a_note(server: Server) -> None:
     assert result(server, "x = 1", "old") == {"x": 1}
     for number in range(32):  # sessions.max
-        httpx2.post(f"{server.url}/files/empty", headers={"X-Session-Id": f"new-{number}"}).raise_for_status()
+        HTTP.post(f"{server.url}/files/empty", headers={"X-Session-Id": f"new-{number}"}).raise_for_status()
     answer = execute(server, "y = 1", "old").json()
     assert answer["result"] == {"y": 1}
     assert answer["notes"] == [
@@ -230,7 +230,7 @@ def test_when_a_caller_disconnects_its_code_ends(server: Server) -> None:
 def _running(server: Server) -> bool:
     """Whether the session is busy: reading a file then has to wait."""
     try:
-        httpx2.get(f"{server.url}/files/none", headers={"X-Session-Id": "goes"}, timeout=0.5)
+        HTTP.get(f"{server.url}/files/none", headers={"X-Session-Id": "goes"}, timeout=0.5)
     except httpx2.ReadTimeout:
         return True
     return False

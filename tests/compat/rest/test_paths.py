@@ -11,7 +11,7 @@ import pytest
 
 from ...mcp.results import answer
 from ...mcp.serving import Server, stop
-from .calling import execute, failure, new, result
+from .calling import HTTP, execute, failure, new, result
 from .conftest import BEARER, TOKEN
 
 PLACES = [
@@ -33,20 +33,20 @@ def at(session: str) -> dict[str, str]:
 
 
 def test_a_file_is_uploaded_read_by_code_and_downloaded(server: Server) -> None:
-    sent = httpx2.post(f"{server.url}/files/data/in.csv", content=b"a,b\n1,2\n", headers=at("files"))
+    sent = HTTP.post(f"{server.url}/files/data/in.csv", content=b"a,b\n1,2\n", headers=at("files"))
     assert sent.status_code == 201
     assert sent.json() == {"session_id": "files", "path": "data/in.csv", "size_bytes": 8, "notes": [new("files")]}
     code = "text = open('data/in.csv').read()\nopen('out.html', 'wb').write(b'\\x00' + text.upper().encode())"
     assert result(server, code, "files")["text"] == "a,b\n1,2\n"
     for path in ("/files/out.html", "/artifacts/out.html"):
-        got = httpx2.get(server.url + path, headers=at("files"))
+        got = HTTP.get(server.url + path, headers=at("files"))
         assert (got.status_code, got.content) == (200, b"\0A,B\n1,2\n")
         # A browser that follows a link to the file does not show it as a page of this server.
         assert got.headers["content-type"].startswith("text/html")
         assert got.headers["content-disposition"] == "attachment"
         assert got.headers["content-security-policy"] == "sandbox"
         assert got.headers["x-content-type-options"] == "nosniff"
-    listed = httpx2.get(f"{server.url}/artifacts", headers=at("files")).json()
+    listed = HTTP.get(f"{server.url}/artifacts", headers=at("files")).json()
     assert [found["name"] for found in listed["artifacts"]] == ["out.html"]
 
 
@@ -69,32 +69,32 @@ def test_no_path_leads_outside_of_the_session(server: Server, place: str, path: 
 @pytest.mark.parametrize("path", ["/files/none", "/artifacts/none", "/nothing", "/files/", "/docs"])
 def test_a_missing_file_or_path_is_not_found(server: Server, path: str) -> None:
     execute(server, "x = 1", "there")
-    assert failure(httpx2.get(server.url + path, headers=at("there")), 404)
-    assert failure(httpx2.get(server.url + path, headers=at("never-used")), 404)
+    assert failure(HTTP.get(server.url + path, headers=at("there")), 404)
+    assert failure(HTTP.get(server.url + path, headers=at("never-used")), 404)
 
 
 def test_reading_does_not_open_a_session_that_was_never_used(server: Server) -> None:
     for path, key in (("/artifacts", "artifacts"), ("/logs", "entries")):
-        assert httpx2.get(server.url + path, headers=at("unused")).json()[key] == []
+        assert HTTP.get(server.url + path, headers=at("unused")).json()[key] == []
     assert "has not been used since the server started" in failure(
-        httpx2.get(f"{server.url}/files/x", headers=at("unused")), 404
+        HTTP.get(f"{server.url}/files/x", headers=at("unused")), 404
     )
 
 
 def test_libraries_are_checked_as_in_the_mcp_tools(server: Server) -> None:
     def install(libraries: list[str]) -> httpx2.Response:
-        return httpx2.post(f"{server.url}/libraries", json={"libraries": libraries, "session_id": "libs"}, timeout=60)
+        return HTTP.post(f"{server.url}/libraries", json={"libraries": libraries, "session_id": "libs"}, timeout=60)
 
     assert "numpy" in failure(install(["numpy"]), 403)
     assert "--index-url" in failure(install(["--index-url=x"]), 400)
     failed = install(["no-such-library"])
     assert (failed.status_code, failed.json()["error_type"]) == (400, "InstallFailed")
-    said = failure(httpx2.post(f"{server.url}/libraries", json={"libraries": 5}), 422)
+    said = failure(HTTP.post(f"{server.url}/libraries", json={"libraries": 5}), 422)
     assert said == "libraries: must be a valid array; see /openapi.json for valid requests"
-    log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
+    log = HTTP.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
     assert [entry["status"] for entry in log] == ["error"]  # until then, the session had not been opened
     assert "numpy" in failure(install(["numpy"]), 403)
-    log = httpx2.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
+    log = HTTP.get(f"{server.url}/logs", headers=at("libs")).json()["entries"]
     assert [entry["status"] for entry in log] == ["error", "refused"]
 
 
@@ -122,7 +122,7 @@ def test_refused_requests_take_no_session_from_others(
 
 
 def test_limits_are_those_of_the_profile(server: Server) -> None:
-    limits = httpx2.get(f"{server.url}/limits").json()
+    limits = HTTP.get(f"{server.url}/limits").json()
     assert (limits["timeout"], limits["grace"], limits["memory"], limits["upload"]) == (60.0, 2.0, 2 << 30, 1 << 20)
     assert failure(execute(server, "1", timeout_seconds=61), 403) == (
         "timeout must be above 0 and at most 60, the profile's limit; got 61"
@@ -133,8 +133,8 @@ def test_logs_list_results_of_requests_but_no_code_and_no_output(server: Server)
     execute(server, "print('secret')", "logs")
     execute(server, "1 / 0", "logs")
     execute(server, "import threading", "logs")
-    httpx2.post(f"{server.url}/libraries", json={"libraries": ["numpy"], "session_id": "logs"})
-    log = httpx2.get(f"{server.url}/logs", headers=at("logs"))
+    HTTP.post(f"{server.url}/libraries", json={"libraries": ["numpy"], "session_id": "logs"})
+    log = HTTP.get(f"{server.url}/logs", headers=at("logs"))
     assert [(entry["action"], entry["status"]) for entry in log.json()["entries"]] == [
         ("execute", "ok"),
         ("execute", "error"),
@@ -192,7 +192,7 @@ def test_a_client_that_reads_after_sending_everything_gets_the_reason(
 def test_an_invalid_body_is_refused_in_one_line(server: Server, status: int, request_: dict[str, Any]) -> None:
     headers = {} if "data" in request_ else {"Content-Type": "application/json"}
     headers |= request_.pop("headers", {})
-    failure(httpx2.post(f"{server.url}/execute_code/", headers=headers, **request_), status)
+    failure(HTTP.post(f"{server.url}/execute_code/", headers=headers, **request_), status)
 
 
 def test_a_body_of_unknown_length_is_limited_too(server: Server) -> None:
@@ -202,10 +202,10 @@ def test_a_body_of_unknown_length_is_limited_too(server: Server) -> None:
 
     # The server closes the connection; the client may notice this before it has read the answer.
     with suppress(httpx2.TransportError):
-        assert failure(httpx2.post(f"{server.url}/files/large", content=endless()), 413)
-    refused = httpx2.post(f"{server.url}/files/large", content=b"x" * ((1 << 20) + 1))
+        assert failure(HTTP.post(f"{server.url}/files/large", content=endless()), 413)
+    refused = HTTP.post(f"{server.url}/files/large", content=b"x" * ((1 << 20) + 1))
     assert failure(refused, 413).startswith("the body is larger than the limit of 1MiB")
-    assert httpx2.get(f"{server.url}/files/large").status_code == 404
+    assert HTTP.get(f"{server.url}/files/large").status_code == 404
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
@@ -213,30 +213,30 @@ def test_requests_for_another_host_or_from_a_page_of_another_host_are_refused(
     server: Server, method: str, path: str
 ) -> None:
     for headers, status in (({"Host": "example.com"}, 421), ({"Origin": "http://example.com"}, 403)):
-        assert failure(httpx2.request(method, server.url + path, headers=headers), status)
-    assert httpx2.request(method, server.url + path, headers={"Origin": "http://localhost:5173"}).status_code != 403
+        assert failure(HTTP.request(method, server.url + path, headers=headers), status)
+    assert HTTP.request(method, server.url + path, headers={"Origin": "http://localhost:5173"}).status_code != 403
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
 def test_if_a_token_is_required_requests_without_it_are_refused(guarded: Server, method: str, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        refused = httpx2.request(method, guarded.url + path, headers=headers)
+        refused = HTTP.request(method, guarded.url + path, headers=headers)
         assert refused.status_code == 401
         assert TOKEN not in refused.text
-    assert httpx2.request(method, guarded.url + path, headers=BEARER).status_code != 401
+    assert HTTP.request(method, guarded.url + path, headers=BEARER).status_code != 401
 
 
 def test_a_caller_with_the_token_can_run_code(guarded: Server) -> None:
-    ran = httpx2.post(f"{guarded.url}/execute_code/", json={"code": "x = 1"}, headers=BEARER, timeout=30)
+    ran = HTTP.post(f"{guarded.url}/execute_code/", json={"code": "x = 1"}, headers=BEARER, timeout=30)
     assert ran.json()["result"] == {"x": 1}
     for path in ("/", "/health"):
-        assert httpx2.get(guarded.url + path).json()["status"] == "healthy"
+        assert HTTP.get(guarded.url + path).json()["status"] == "healthy"
 
 
 def test_without_the_key_in_the_profile_these_paths_do_not_exist(plain: Server) -> None:
     for method, path in [*PLACES, ("GET", "/")]:
-        assert httpx2.request(method, plain.url + path).status_code == 404
-    assert httpx2.get(f"{plain.url}/health").text == "ok\n"
+        assert HTTP.request(method, plain.url + path).status_code == 404
+    assert HTTP.get(f"{plain.url}/health").text == "ok\n"
 
 
 def test_the_server_ends_on_a_signal_while_code_runs(passing: Server) -> None:
@@ -246,7 +246,7 @@ def test_the_server_ends_on_a_signal_while_code_runs(passing: Server) -> None:
         # Reading a file has to wait while code runs in the session.
         while True:
             try:
-                httpx2.get(f"{passing.url}/files/none", headers=at("busy"), timeout=0.5)
+                HTTP.get(f"{passing.url}/files/none", headers=at("busy"), timeout=0.5)
             except httpx2.ReadTimeout:
                 break
         assert "Traceback" not in stop(passing)
@@ -255,7 +255,7 @@ def test_the_server_ends_on_a_signal_while_code_runs(passing: Server) -> None:
 
 
 def test_for_a_method_that_is_not_allowed_the_allowed_methods_are_listed(server: Server) -> None:
-    refused = httpx2.delete(f"{server.url}/files/x")
+    refused = HTTP.delete(f"{server.url}/files/x")
     assert failure(refused, 405)
     assert {method.strip() for method in refused.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
 
