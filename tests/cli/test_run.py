@@ -3,6 +3,7 @@
 What depends on the process is shown by one, such as streams, signals and terminals; the other cases run in the test's.
 """
 
+import os
 import pty
 import secrets
 import signal
@@ -13,6 +14,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.text import one_line
+from tests.broken_text import CUT, ENCODED, NOTE, PRINTED
 from tests.engines import need
 
 from .command import ARGV, LIMIT, called, command, environment, ran, refused
@@ -86,6 +88,21 @@ def test_a_program_reads_a_file_or_the_standard_input_of_the_command(tmp_path: P
     assert bash("cat", "--stdin", f"{tmp_path}/names.txt").stdout == "one\n"
     done = command("run", "--language", "bash", "--stdin", "-", "-c", "read -r name; echo $name", stdin="one\ntwo\n")
     assert done.stdout == "one\n"
+
+
+def test_a_program_and_an_input_with_half_an_emoji_are_read(tmp_path: Path) -> None:
+    program, given = tmp_path / "cut.py", tmp_path / "given.txt"
+    program.write_bytes(CUT.format("<half>").encode().replace(b"<half>", ENCODED["half of the bytes"]))
+    done = command("run", str(program))
+    assert (done.stdout, done.stderr) == (PRINTED, f"note: {NOTE}\n")
+    given.write_bytes(b"a\xffb")
+    done = bash("cat", "--stdin", str(given))
+    assert (done.stdout, done.stderr) == ("a\ufffdb\n", f"note: {NOTE.replace(' code ', ' stdin ')}\n")
+
+
+def test_code_on_the_command_line_with_half_an_emoji_runs() -> None:
+    done = command("run", "-c", CUT.format(os.fsdecode(ENCODED["half of the bytes"])))
+    assert (done.stdout, done.stderr) == (PRINTED.replace("\ufffd", 2 * "\ufffd"), f"note: {NOTE}\n")
 
 
 def test_files_are_copied_in_under_their_own_name_or_another_name(tmp_path: Path) -> None:
