@@ -137,6 +137,20 @@ def test_a_time_in_nanoseconds_and_any_name_survive_an_archive(path: str, mtime:
     assert member.pax_headers["mtime"] == f"{mtime // 10**9}.{mtime % 10**9:09}"
 
 
+@pytest.mark.parametrize("size", [0, 1, 8**11 - 1, 8**11, 8**11 + 1, 1 << 40])
+@pytest.mark.parametrize(("mtime", "shown"), [(0, 0), (5, 5e-9), (-1_500_000_000, -1.5)])
+def test_a_file_of_any_size_and_time_has_a_header(size: int, mtime: int, shown: float) -> None:
+    data = timed_header("a", size, mode=0o644, mtime=mtime)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        member = archive.next()
+    assert member is not None
+    assert (member.name, member.size, member.mtime) == ("a", size, shown)
+    # Where the usual field suffices, readers that know no records find the size too.
+    assert ("size" in member.pax_headers) == (size >= 8**11)
+    [read_back] = ArchiveReader(0).feed(data)
+    assert (read_back.name, read_back.size) == ("a", size)
+
+
 @given(FILES, st.lists(st.integers(0), max_size=20), st.integers(1, 2000))
 def test_a_file_in_parts_is_the_whole_file(files: dict[str, int], cuts: list[int], part: int) -> None:
     data = b"".join(header(name, size) + b"x" * size + padding(size) for name, size in files.items()) + END

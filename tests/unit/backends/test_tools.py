@@ -99,6 +99,16 @@ async def test_a_tool_that_is_killed_during_a_pause_too_is_not_started_a_third_t
     assert sandbox.log == ["run", "paused", "run", "continued"]
 
 
+@pytest.mark.parametrize(("seconds", "pause"), [(0.5, 0.25), (1.0, 0.5), (2.0, 1.0), (30.0, 1.0)])
+async def test_half_of_the_time_is_left_when_code_is_paused_and_more_of_much_time(seconds: float, pause: float) -> None:
+    sandbox = Hindered()
+    async with in_time(cast(Sandbox, sandbox), seconds=seconds):
+        await anyio.sleep(pause - 0.02)
+        assert sandbox.log == []
+        await anyio.sleep(0.04)
+        assert sandbox.log == ["paused"]
+
+
 async def test_moved_bytes_put_off_a_pause() -> None:
     sandbox = Hindered()
     async with in_time(cast(Sandbox, sandbox)) as tools:

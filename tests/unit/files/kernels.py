@@ -26,7 +26,7 @@ _NO_NEW_PRIVS, _FILTER, _LISTENER = 38, 1, 8
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _ERROR, _NOTIFY, _ALLOW = 0x00050000, 0x7FC00000, 0x7FFF0000
 
-CALLS = {"exchange": _RENAMEAT2, "rename": _RENAMEAT, "unlink": _UNLINKAT, "link": _LINKAT}
+CALLS = {"exchange": _RENAMEAT2, "rename": _RENAMEAT, "unlink": _UNLINKAT, "link": _LINKAT, "open": _OPENAT}
 
 KERNELS = {
     "usual": (),

@@ -21,7 +21,7 @@ from llm_sandbox_mcp.backends import libc
 from llm_sandbox_mcp.backends.listing import Stamp
 from llm_sandbox_mcp.base.errors import BadPath
 from llm_sandbox_mcp.cli.saving import save
-from llm_sandbox_mcp.files.beneath import Changed, InTheWay, move_file, open_folder, remove_file
+from llm_sandbox_mcp.files.beneath import Changed, InTheWay, make_folder, move_file, open_folder, remove_file
 from llm_sandbox_mcp.files.drafts import NotOwned, new_file, write_file
 from tests.disks import fill, small_disk
 from tests.effort import tries
@@ -289,6 +289,28 @@ def test_a_folder_that_somebody_makes_first_is_used(folder: Path) -> None:
     before("exchange", [lambda: (folder / "a").mkdir(mode=0o700)], act)
     assert (folder / "a").stat().st_mode & 0o7777 == 0o700
     assert os.listdir(folder / "a") == ["file"]
+
+
+@as_root
+@pytest.mark.parametrize(("owner", "mode"), [(OTHER, 0o700), (0, 0o750)])
+def test_a_folder_that_somebody_puts_in_place_of_a_new_one_keeps_its_owner_and_mode(
+    folder: Path, owner: int, mode: int
+) -> None:
+    os.chown(folder, OTHER + 1, OTHER + 1)
+    theirs = folder.parent / "theirs"
+    theirs.mkdir()
+    theirs.chmod(mode)
+    os.chown(theirs, owner, owner)
+
+    def exchange() -> None:
+        [made] = folder.iterdir()
+        made.rmdir()
+        theirs.rename(made)
+
+    with open_folder(folder) as opened:
+        before("open", [exchange], lambda: make_folder(opened, "a"))
+    state = (folder / "a").stat()
+    assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (owner, owner, mode)
 
 
 ORDINARY = """

@@ -87,11 +87,13 @@ def test_a_database_that_code_has_not_closed_waits_and_its_other_files_never_go_
         "c.db-journal": file(10),
         "d-wal": file(11),
         "e.db": file(12),
+        "f.db": file(14),
+        "f.db-shm": file(15),
         "e.db-wal": Entry("f", 0o644, Stamp(13, 0, 1, 1)),
     }
     plan = outgoing(base, inside, {})
     assert plan.databases == ["a.db", "c.db"]
-    assert plan.files == ["b.db", "d-wal", "e.db"]
+    assert plan.files == ["b.db", "d-wal", "e.db", "f.db"]
     # The folder's own is not removed from its version of the database, but with the database.
     assert not plan.gone
     assert outgoing(base, {}, {}).gone == ["c.db-journal", "c.db", "b.db-wal", "b.db", "a.db"]
@@ -188,6 +190,11 @@ def test_a_name_beside_keeps_the_kind_of_the_file() -> None:
     ]
     assert beside("notes.csv", 2) == "notes.from-code-2.csv"
     assert NEVER.kind == "f"
+    # The end is kept while it is half of the longest name or less.
+    for suffix, kept in ((116, True), (117, False)):
+        found = beside(f"{'a' * 100}.{'b' * suffix}", 1)
+        assert (found == f"{'a' * 100}.from-code.{'b' * suffix}"[-255:]) == kept, found
+        assert found.endswith("b" if kept else ".from-code")
 
 
 def test_names_that_no_folder_should_get_are_never_saved() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_sandbox_mcp.base.results import Artifact
 from llm_sandbox_mcp.files.images import identify
-from llm_sandbox_mcp.files.pictures import LONGEST, can_be_shown
+from llm_sandbox_mcp.files.pictures import LARGEST, LONGEST, can_be_shown, may_be_shown
 from tests.pictures import GIF, JPEG, SIGNATURE, WEBP, chunk, png
 
 PNG = png(3, 2)
@@ -44,6 +45,16 @@ def test_an_interlaced_png_is_shown() -> None:
 )
 def test_the_size_of_an_image_is_limited(width: int, height: int, shown: bool) -> None:
     assert can_be_shown(png(width, height)) == shown
+
+
+def test_a_file_of_a_million_bytes_is_shown_but_not_a_larger_one() -> None:
+    for size in (LARGEST, LARGEST + 1):
+        data = SIGNATURE + chunk(b"IHDR", HEADER) + chunk(b"tEXt", bytes(size - len(PNG) - 12)) + PNG[33:]
+        assert len(data) == size
+        assert can_be_shown(data) == (size == 1_000_000)
+        assert may_be_shown(Artifact("a", "image/png", size, width=3, height=2)) == (size == 1_000_000)
+    assert not may_be_shown(Artifact("a", "image/svg+xml", 1, width=3, height=2))
+    assert not may_be_shown(Artifact("a", "image/png", 1))
 
 
 NOT_SHOWN = {

@@ -333,6 +333,14 @@ def test_a_database_that_a_program_has_open_is_not_replaced_moved_or_deleted(top
     assert all((top / name).read_text() == "theirs" for name in ("a.db", "b.db", "c.db"))
 
 
+@pytest.mark.parametrize(("end", "content"), [("-shm", "more"), ("-wal", ""), ("-journal", "")])
+def test_a_database_whose_other_files_add_nothing_to_it_is_replaced(top: Path, end: str, content: str) -> None:
+    (top / "a.db").write_text("theirs")
+    (top / f"a.db{end}").write_text(content)
+    report = save(top, {"a.db": known(top / "a.db", 1)}, {"a.db": inside(2)}, packed("a.db"))
+    assert (report.saved, report.beside) == (["a.db"], {})
+
+
 def test_a_folder_that_code_moved_keeps_what_code_does_not_see(top: Path) -> None:
     (top / "project").mkdir(mode=0o700)
     (top / "project" / ".env").write_text("secret")

@@ -73,7 +73,10 @@ def test_the_memory_is_that_of_the_machine_or_of_the_smallest_control_group(tmp_
     assert machine_memory(proc, groups) == 4 * GIB
     limit("job/memory.max", f"{2 * GIB}\n")
     assert machine_memory(proc, groups) == 2 * GIB
+    # The groups of other controllers can have other names, and say nothing about memory.
+    limit("memory/memory.limit_in_bytes", f"{GIB}\n")
+    (proc / "self/cgroup").write_text("4:pids:/\n1:name=systemd:/\n0::/job/step\n")
+    assert machine_memory(proc, groups) == 2 * GIB
     # In a container with the host's path, only the root of the mounted tree exists.
     (proc / "self/cgroup").write_text("5:cpu,memory:/docker/abc\n4:pids:/docker/abc\n0::/docker/abc\n")
-    limit("memory/memory.limit_in_bytes", f"{GIB}\n")
     assert machine_memory(proc, groups) == GIB

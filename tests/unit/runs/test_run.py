@@ -98,6 +98,7 @@ async def test_a_runner_whose_streams_others_go_on_flooding_is_not_used_again(af
         with anyio.fail_after(BOUND):
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
     assert (outcome.ending, outcome.floods, outcome.alive) == ("output_limit", floods, not floods)
+    assert (outcome.stdout, outcome.dropped) == (b"x" * 100, 100)
     assert outcome.report is not None
 
 
