@@ -27,6 +27,7 @@ FOUND = {
         "subprocess.run": ["from subprocess import run as r; r()", "import subprocess as s\ns.run(['ls'])"],
         "eval": ["eval('1')", "import builtins\nbuiltins.eval('1')", "e = eval\ne('1')", "@eval\ndef f(): pass"],
         "exec": ["exec('1')", "exec '1'"],
+        "make.run": ["x = make('1')\nx.run()", f"x = make('{'1' * 500}')\nx.run()"],
     },
     "javascript": {
         "eval": [

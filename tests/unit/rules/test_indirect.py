@@ -12,7 +12,6 @@ MODULES = {
             "name = 'os'\n__import__(name)",
             "import importlib\nfor name in ['json', 'os']: importlib.import_module(name)",
             "list(map(__import__, ['os']))",
-            f"import importlib\nimportlib.import_module('os'{' ' * 500})",
             "exec('import os')",
             "exec 'import os'",
             "exec('x = 1\\nimport os\\n')",
