@@ -5,6 +5,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
+from llm_sandbox_mcp.backends.layout import FIGURES
 from llm_sandbox_mcp.base.errors import (
     CapacityReached,
     InvalidArgument,
@@ -18,7 +19,7 @@ from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import open_session, start
 from llm_sandbox_mcp.wiring import open_service
-from tests.memory.backend import MemoryBackend, open_in_memory
+from tests.memory.backend import PROGRAMS, MemoryBackend, open_in_memory, true
 
 from .conftest import run
 
@@ -205,3 +206,27 @@ async def test_limits_of_a_running_sandbox_cannot_be_changed(service: Service) -
     session = (await run(service, "set x 1")).session_id
     with pytest.raises(InvalidArgument, match="disk, pids can be lowered for a new session only; open another session"):
         await run(service, "set x 1", session_id=session, limits={"pids": 1, "disk": 1, "cpu_time": 1})
+
+
+async def test_clearing_a_session_deletes_its_artifacts_and_figures_and_keeps_its_state(
+    service: Service, engine: MemoryBackend
+) -> None:
+    engine.programs = {**PROGRAMS, "find": true}
+    session = service.sessions.open("script")
+    await service.sessions.clear(session)
+    assert not engine.live  # for an empty session, no sandbox is made
+    first = await run(service, "set x 1\nflood", session_id=session)
+    assert [artifact.name for artifact in first.artifacts] == ["run-1-stdout.txt"]
+    await service.sessions.clear(session)
+    (sandbox,) = engine.live.values()
+    assert [process.argv for process in sandbox.processes if process.argv[0] == "find"] == [
+        ("find", FIGURES, "-mindepth", "1", "-delete")
+    ]
+    assert service.files.artifacts(session) == ()
+    assert (await run(service, "get x", session_id=session)).result == "1"
+    # What a session that has ended left can be deleted too, once.
+    await run(service, "flood", session_id=session)
+    await service.sessions.close(session)
+    await service.sessions.clear(session)
+    with pytest.raises(UnknownSession):
+        await service.sessions.clear(session)

@@ -145,6 +145,7 @@ def test_a_file_of_any_size_and_time_has_a_header(size: int, mtime: int, shown: 
         member = archive.next()
     assert member is not None
     assert (member.name, member.size, member.mtime) == ("a", size, shown)
+    assert {member.uid, member.gid, member.devmajor, member.devminor} == {0}
     # Where the usual field suffices, readers that know no records find the size too.
     assert ("size" in member.pax_headers) == (size >= 8**11)
     [read_back] = ArchiveReader(0).feed(data)

@@ -56,6 +56,10 @@ def test_a_folder_adds_a_language_to_the_included_ones(tmp_path: Path) -> None:
     assert languages["LuaJIT"] is languages["l++"] is languages["lua"]
     with pytest.raises(UnknownLanguage, match="lua"):
         languages["cobol"]
+    for length, shown in ((40, f"'{'x' * 40}';"), (41, f"'{'x' * 40}...';")):
+        with pytest.raises(UnknownLanguage) as raised:
+            languages["x" * length]
+        assert str(raised.value).startswith(f"unknown language {shown} available: ")
 
 
 @pytest.mark.parametrize(

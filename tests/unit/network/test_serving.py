@@ -35,8 +35,9 @@ class Stumbling(Listener):
 
 
 @asynccontextmanager
-async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
-    """A server whose handlers fail at one path, and at what is no request; `errors` come before connections."""
+async def serving(*errors: Exception, handled: bool = False) -> AsyncIterator[Stumbling]:
+    """A server whose handlers fail at one path, and at what is no request unless that is `handled`; `errors` come
+    before connections."""
 
     async def answer(request: Request, reply: Reply) -> None:
         if request.target == "/broken":
@@ -49,7 +50,8 @@ async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
         await reply.write(request.target.encode())
 
     async def unreadable(_seen: bytes) -> None:
-        raise RuntimeError("unforeseen")
+        if not handled:
+            raise RuntimeError("unforeseen")
 
     with anyio.fail_after(30):
         async with (
@@ -62,9 +64,10 @@ async def serving(*errors: Exception) -> AsyncIterator[Stumbling]:
             tasks.cancel_scope.cancel()
 
 
-async def asked(port: int, raw: bytes = ASK) -> bytes:
+async def asked(port: int, raw: bytes = ASK, then: bytes = b"") -> bytes:
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         await stream.send(raw)
+        await stream.send(then)
         return b"".join([data async for data in stream])
 
 
@@ -109,6 +112,15 @@ async def test_a_body_that_nobody_read_is_not_taken_for_the_next_request(size: i
     async with serving() as listener:
         said = await asked(listener.port, head + b"x" * size + ASK)
     assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 2
+
+
+@pytest.mark.parametrize(("size", "status"), [(1 << 14, b"200"), ((1 << 14) + 1, b"431")])
+async def test_the_head_of_a_request_is_limited(size: int, status: bytes) -> None:
+    end = b"\r\nConnection: close\r\n\r\n"
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: "
+    async with serving(handled=True) as listener:
+        said = await asked(listener.port, head + b"x" * (size - len(head)), end if status == b"200" else b"")
+    assert said.startswith(b"HTTP/1.1 %b " % status)
 
 
 async def test_what_follows_a_tunnel_is_not_answered_as_a_request() -> None:

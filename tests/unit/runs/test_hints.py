@@ -298,7 +298,9 @@ def test_the_last_error_decides() -> None:
     ):
         found = hint(text)
         assert found is not None and found.code == code
-    assert hint(missing + "x" * 5000) is None
+    # Only the last bytes are searched.
+    assert hint(missing + "x" * (4096 - len(missing))) is not None
+    assert hint(missing + "x" * (4097 - len(missing))) is None
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -284,6 +284,16 @@ async def test_relative_links_lead_where_they_lead_without_the_gateway(index: Lo
     assert index.requests[-1][0] == f"{wanted.path}{'?' if wanted.query else ''}{wanted.query}"
 
 
+async def test_a_link_of_more_than_4096_bytes_is_left_as_it_is(index: LocalIndex) -> None:
+    begin = "http://files.example/"
+    long, longer = (f"{begin}{'a' * (size - len(begin) - 9)}/tiny.whl" for size in (4096, 4097))
+    index.pages["/simple/tiny/"] = Page(f'<a href="{long}">x</a><a href="{longer}">x</a>'.encode(), "text/html")
+    async with gateway(f"{index.url}/simple") as serving:
+        found = (await serving.ask("/tiny/")).text.split('"')[1::2]
+    assert found[0].endswith("/tiny.whl") and "/files/" in found[0] and len(found[0]) < 200
+    assert found[1] == longer
+
+
 async def test_ranges_and_validators_of_files_are_passed_on_and_pages_are_never_stored(index: LocalIndex) -> None:
     index.pages["/simple/tiny.jar"] = Page(b"0123456789", headers={"ETag": '"v1"'})
     index.pages["/simple/tiny/"] = Page(b"{}", SIMPLE_JSON, headers={"ETag": '"v1"'})

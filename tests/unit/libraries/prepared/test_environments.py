@@ -202,7 +202,11 @@ async def test_callers_of_one_server_share_a_build_and_a_cancelled_caller_does_n
 ) -> None:
     gate = index.pages["/simple/tiny/"].gate = threading.Event()
     keys: list[str] = []
+    first: list[str] = []
     seen: list[str] = []
+
+    async def read(line: str) -> None:
+        first.append(line)
 
     async def collect(line: str) -> None:
         seen.append(line)
@@ -215,7 +219,7 @@ async def test_callers_of_one_server_share_a_build_and_a_cancelled_caller_does_n
                 keys.append(await ask(collect))
 
             async with anyio.create_task_group() as quitter:
-                quitter.start_soon(ask, quiet)
+                quitter.start_soon(ask, read)
                 await anyio.to_thread.run_sync(index.asked.wait, 20)
                 quitter.cancel_scope.cancel()
             async with anyio.create_task_group() as patient:
@@ -225,6 +229,9 @@ async def test_callers_of_one_server_share_a_build_and_a_cancelled_caller_does_n
     assert len(set(keys)) == 1
     assert len(keys) == 2
     assert seen.count("+ tiny==1.0") == 2
+    # Whoever comes later learns the last line, but nobody one that there was not.
+    assert seen[:2] == [first[-1]] * 2
+    assert "" not in first
     assert [path for path, _ in index.requests].count("/simple/tiny/") == 1
 
 
