@@ -195,6 +195,22 @@ async def test_a_run_can_be_stopped_while_there_is_one(program: Program) -> None
     assert not program.stop()
 
 
+async def test_a_program_whose_engine_is_silent_may_still_run_until_the_engine_speaks(
+    program: Program, sandbox: MemorySandbox
+) -> None:
+    await run(program, "sleep 100", timeout=1)
+    sandbox.fall_silent()
+    outcome = await run(program, "sleep 100", timeout=1)
+    assert outcome.silence is not None and program.silence == outcome.silence
+    assert not program.alive
+    await program.catch_up()
+    assert program.silence is not None and not program.alive
+    sandbox.speak()
+    await program.catch_up()
+    assert program.silence is None and program.alive
+    assert (await run(program, "print a")).stdout == b"a"
+
+
 async def test_a_sandbox_that_starts_no_program_in_time_fails_its_check(program: Program, compiler: Compiler) -> None:
     await program.check(1)
 

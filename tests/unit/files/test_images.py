@@ -64,6 +64,24 @@ def test_data_that_is_not_an_image_or_has_no_size_gives_nothing(data: bytes) -> 
     assert identify(data) is None
 
 
+@pytest.mark.parametrize("marker", range(0xC0, 0xFF))
+def test_the_size_of_a_jpeg_is_in_its_first_frame(marker: int) -> None:
+    other = bytes((0xFF, marker, 0, 17, 8)) + struct.pack(">HH", 2, 3) + bytes(10)
+    found = identify(b"\xff\xd8" + other + FRAME)
+    if marker < 0xD0 and marker not in (0xC4, 0xC8, 0xCC):
+        assert found == Image("image/jpeg", 3, 2)
+    elif marker <= 0xDA and marker >= 0xD0:  # what follows is data, or nothing
+        assert found is None
+    else:
+        assert found == Image("image/jpeg", 30, 20)
+
+
+@pytest.mark.parametrize("inch", ["1in", "2.54cm", "25.4mm", "6pc", "72pt", "96px", "96"])
+def test_lengths_of_an_svg_are_in_pixels(inch: str) -> None:
+    assert identify(f"<svg width='{inch}' height='{inch}'>".encode()) == Image("image/svg+xml", 96, 96)
+    assert identify(f"<svg width='{inch}' height='1em'>".encode()) is None
+
+
 _STARTS = st.sampled_from(
     [PNG, b"GIF87a", b"\xff\xd8\xff", b"RIFF----WEBPVP8 ", b"RIFF----WEBPVP8L", b"RIFF----WEBPVP8X", b"<svg ", b"<!--"]
 )

@@ -33,6 +33,41 @@ def test_a_png_of_each_kind_is_shown(colour: int, depth: int, row: int) -> None:
     assert not can_be_shown(png(3, 2, colour=colour, depth=depth, rows=bytes(2 * (1 + row) - 1)))
 
 
+DEPTHS = {0: {1, 2, 4, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 4: {8, 16}, 6: {8, 16}}
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Of the kinds of colour that there are."""
+
+
+@pytest.mark.parametrize("colour", range(8))
+def test_a_png_has_a_kind_of_colour_and_one_of_its_depths(colour: int) -> None:
+    for depth in range(33):
+        rows = bytes(2 * (1 + -(-3 * depth * CHANNELS.get(colour, 1) // 8)))
+        header = struct.pack(">IIBBBBB", 3, 2, depth, colour, 0, 0, 0)
+        parts = [(b"IHDR", header), (b"PLTE", bytes(3)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+        data = SIGNATURE + b"".join(chunk(*part) for part in parts)
+        assert can_be_shown(data) == (depth in DEPTHS.get(colour, ())), depth
+
+
+@pytest.mark.parametrize("header", [(8, 0, 1, 0, 0), (8, 0, 0, 1, 0), (8, 0, 0, 0, 2)])
+def test_a_png_of_another_compression_filter_or_interlacing_is_not_shown(header: tuple[int, ...]) -> None:
+    changed = chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 2, *header))
+    assert not can_be_shown(SIGNATURE + changed + PNG[len(SIGNATURE) + len(changed) :])
+
+
+PASSES = ("16462646", "77777777", "56565656", "77777777", "36463646", "77777777", "56565656", "77777777")
+"""The pass of each pixel of an interlaced PNG, as its specification shows them."""
+
+
+@pytest.mark.parametrize("depth", [4, 8])
+@pytest.mark.parametrize("width", range(1, 18))
+def test_an_interlaced_png_has_the_rows_of_seven_smaller_images(width: int, depth: int) -> None:
+    for height in range(1, 18):
+        rows = [[PASSES[y % 8][x % 8] for x in range(width)] for y in range(height)]
+        size = sum(1 + -(-row.count(one) * depth // 8) for one in "1234567" for row in rows if one in row)
+        assert can_be_shown(png(width, height, depth=depth, interlace=1, rows=bytes(size))), height
+        assert not can_be_shown(png(width, height, depth=depth, interlace=1, rows=bytes(size + 1))), height
+
+
 def test_an_interlaced_png_is_shown() -> None:
     # Pixels in each of the seven passes of a 3 x 2 image: 1, 0, 0, 1, 0, 1, 3.
     assert can_be_shown(png(3, 2, interlace=1, rows=bytes(2 + 2 + 2 + 4)))
