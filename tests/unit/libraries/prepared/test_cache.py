@@ -30,8 +30,8 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_folder_that_was_not_used_for_a_month_is_removed_with_its_mark_and_its_place_stays(folder: Path) -> None:
-    make(folder, "old", 31, "python-2")
-    make(folder, "new", 29)
+    make(folder, "old", 30.01, "python-2")
+    make(folder, "new", 29.99)
     assert prune(folder, 20) == 1
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir()} == {
         *("python-1", "python-1/new", "python-2"),
