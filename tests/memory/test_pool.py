@@ -331,3 +331,13 @@ async def test_each_sandbox_is_counted_once_by_what_is_done_with_it(engine: Memo
                 ("other", 0, 1, 0, 0),
             }
             tasks.cancel_scope.cancel()
+
+
+async def test_the_usual_wait_for_a_sandbox_is_told_in_milliseconds(engine: MemoryBackend, warming: Warming) -> None:
+    async with opened(engine, warming, max=4) as pool:
+        assert pool.statistics().acquire_ms is None
+        for engine.delay in (1 / 3, 0.0, 2.0):
+            await pool.acquire("python", POLICY)
+        usual = pool.statistics().acquire_ms
+        assert usual == pytest.approx(1000 / 3, rel=0.1)
+        assert usual == round(usual, 3)

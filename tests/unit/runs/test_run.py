@@ -11,12 +11,12 @@ import pytest
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from llm_sandbox_mcp.backends.base import Process
-from llm_sandbox_mcp.base.errors import EngineUnavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Run
-from tests.memory.backend import MemoryBackend, MemoryProcess
+from tests.memory.backend import MemoryBackend, MemoryProcess, Program
 from tests.memory.clock import BACKEND
 from tests.unit.policies import POLICY
 
@@ -197,3 +197,28 @@ async def test_the_input_of_a_runner_stays_open_for_its_next_request() -> None:
         assert (await run.finish()).stdout == b"{}\n"
         await process.stdin.send(b"more")
         assert await process.stdout.receive() == b"more"
+
+
+async def stumble(process: MemoryProcess) -> int:
+    """Complains, and ends without an answer."""
+    await process.print(b"loading\nno such module\n\n", "stderr")
+    return 1
+
+
+async def ponder(process: MemoryProcess) -> int:
+    """Neither answers nor ends."""
+    await anyio.sleep_forever()
+    return 0
+
+
+@pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["clock that jumps"])
+@pytest.mark.parametrize(
+    ("program", "why"), [(stumble, r"\(exited\): no such module"), (ponder, r"\(timeout\): it printed nothing")]
+)
+async def test_a_runner_that_does_not_answer_its_check_is_reported_with_its_last_line(
+    program: Program, why: str
+) -> None:
+    engine = MemoryBackend({"runner": program})
+    async with engine.sandbox(POLICY) as sandbox, await sandbox.spawn(["runner"], {}) as process:
+        with pytest.raises(StartFailed, match=rf"^the runner does not answer {why}$"):
+            await Kernel(process).check(5)
