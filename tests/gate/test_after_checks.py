@@ -14,6 +14,7 @@ CASES = """
 import logging
 import pytest
 from llm_sandbox_mcp.base.errors import SandboxError
+from llm_sandbox_mcp.testing.asking import execute, install
 
 pytestmark = pytest.mark.anyio
 fails = pytest.mark.xfail(raises=(AssertionError, SandboxError), reason="by intent")
@@ -26,15 +27,15 @@ async def test_fails_as_expected(arena):
     assert await arena.check("print(1)") == ""
 
 async def test_shows_a_secret_in_a_result_that_the_case_does_not_check(arena):
-    await arena.service.execute(f"print({arena.canaries.environment!r})")
+    await execute(arena.service, f"print({arena.canaries.environment!r})")
 
 async def test_shows_a_secret_in_a_file(arena):
     secret = arena.canaries.content[arena.canaries.private]
-    await arena.service.execute(f"open('found', 'w').write({secret[:9]!r} + {secret[9:]!r})")
+    await execute(arena.service, f"open('found', 'w').write({secret[:9]!r} + {secret[9:]!r})")
 
 async def test_shows_a_secret_in_an_error(arena):
     with pytest.raises(SandboxError):
-        await arena.service.install([f"/{arena.canaries.environment}"])
+        await install(arena.service, [f"/{arena.canaries.environment}"])
 
 async def test_writes_a_secret_to_the_log(arena):
     logging.getLogger("llm_sandbox_mcp.service").warning("%s", arena.canaries.environment)

@@ -339,5 +339,6 @@ async def test_the_usual_wait_for_a_sandbox_is_told_in_milliseconds(engine: Memo
         for engine.delay in (1 / 3, 0.0, 2.0):
             await pool.acquire("python", POLICY)
         usual = pool.statistics().acquire_ms
+        assert usual is not None
         assert usual == pytest.approx(1000 / 3, rel=0.1)
         assert usual == round(usual, 3)

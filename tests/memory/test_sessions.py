@@ -212,7 +212,7 @@ async def test_clearing_a_session_deletes_its_artifacts_and_figures_and_keeps_it
     service: Service, engine: MemoryBackend
 ) -> None:
     engine.programs = {**PROGRAMS, "find": true}
-    session = service.sessions.open("script")
+    session = open_session(service, "script")
     await service.sessions.clear(session)
     assert not engine.live  # for an empty session, no sandbox is made
     first = await run(service, "set x 1\nflood", session_id=session)
