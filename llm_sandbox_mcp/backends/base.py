@@ -203,13 +203,13 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> Process:
         """Starts a process; `env` is its whole environment.
 
-        `fed` promises that the caller sends all of the input and then closes it. The exit code is then reported however
-        early the process ends. Without `fed`, a remote engine may lose the exit code of a process that ends while input
-        is being sent to it.
+        `closes_input` promises that the caller sends all of the input, then closes it. The exit code is then reported
+        however early the process ends. Without it, a remote engine may lose the exit code of a process that ends while
+        input is being sent to it.
         Raises `StartFailed` when the program cannot be started and `SandboxLost` when the sandbox is gone.
         """
 
@@ -285,7 +285,7 @@ class Sandbox(ABC):
         `on_output` gets what is kept as it appears.
         """
         outputs = bytearray(), bytearray()
-        async with await self.spawn(argv, env, fed=True) as process:
+        async with await self.spawn(argv, env, closes_input=True) as process:
             async with open_tasks() as tasks:
                 tasks.start_soon(drain, process.stdout, outputs[0], most, on_output)
                 tasks.start_soon(drain, process.stderr, outputs[1], most, on_output)

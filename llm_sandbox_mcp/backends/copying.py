@@ -126,7 +126,7 @@ async def pack(sandbox: Sandbox, path: str) -> bytes:
         archive.clear()
         errors.clear()
         argv = ("tar", "-c", "-f", "-", *_FORM, "-C", folder, "--", name)
-        async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
+        async with await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, errors)
             await feed(process.stdin, None)
             async for chunk in process.stdout:
@@ -169,7 +169,7 @@ async def _copy_out_some(
     # All files together fit on the disk; a longer stream is the zeros of sparse files, which have no bound.
     budget = 2 * sandbox.policy.disk
     names = list(left)
-    async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
+    async with await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process, open_tasks() as tasks:
         tasks.start_soon(drain, process.stderr, bytearray())
         tasks.start_soon(feed, process.stdin, once(b"".join(os.fsencode(name) + b"\0" for name in names)))
         async for chunk in process.stdout:

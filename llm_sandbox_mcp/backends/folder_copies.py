@@ -133,7 +133,7 @@ async def send_out(
     async def send() -> int:
         left = most
         names = b"".join(os.fsencode(name) + b"\0" for name in await anyio.to_thread.run_sync(wanted))
-        async with await sandbox.spawn(argv, {"PATH": PATH}, fed=True) as process, open_tasks() as tasks:
+        async with await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process, open_tasks() as tasks:
             tasks.start_soon(drain, process.stderr, bytearray())
             tasks.start_soon(feed, process.stdin, once(names))
             async for chunk in process.stdout:

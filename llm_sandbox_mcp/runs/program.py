@@ -129,7 +129,7 @@ class Program:
     async def _step(self, words: list[str], number: int, stdin: bytes, request: RunRequest) -> Outcome:
         folder = self._folder(number)
         words = [word.replace("{build}", folder) for word in words]
-        process: Process = await self._sandbox.spawn(words, self._env, fed=True)
+        process: Process = await self._sandbox.spawn(words, self._env, closes_input=True)
         # The program does not know this nonce: all that it prints is output, and the run ends with its process.
         self._run = run = Run(process, stdin, new_nonce(), request, close_stdin=True)
         ended = False

@@ -33,8 +33,8 @@ async def test_a_process_that_starts_while_the_sandbox_ends_is_closed(
 
     start = container.start
 
-    async def start_slowly(argv: Sequence[str], *, fed: bool) -> Attached:
-        streams.append(await start(argv, fed=fed))
+    async def start_slowly(argv: Sequence[str], *, closes_input: bool) -> Attached:
+        streams.append(await start(argv, closes_input=closes_input))
         # As on a busy machine, where the engine's answer comes after the sandbox has ended.
         await streams[0].take_in()
         started.set()

@@ -26,10 +26,10 @@ def frame(data: bytes) -> bytes:
 
 @asynccontextmanager
 async def feeding(
-    fed: bool, *argv: str, before: Sequence[str] = (), source: bytes = FEEDER, stdout: int = subprocess.PIPE
+    closes_input: bool, *argv: str, before: Sequence[str] = (), source: bytes = FEEDER, stdout: int = subprocess.PIPE
 ) -> AsyncIterator[Process]:
     """A feeder that has received itself, and starts a program."""
-    command = [*before, *feeder(fed), *argv]
+    command = [*before, *feeder(closes_input), *argv]
     with anyio.fail_after(60):
         async with await anyio.open_process(command, stdout=stdout, stderr=None) as process:
             assert process.stdin

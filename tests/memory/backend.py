@@ -145,7 +145,7 @@ class MemorySandbox(Sandbox):
         self._alive = True
 
     async def spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> Process:
         await anyio.lowlevel.checkpoint()
         if not self._alive:

@@ -101,7 +101,7 @@ class PlainSandbox(base.Sandbox):
         self._processes: list[PlainProcess] = []
 
     async def spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> base.Process:
         if not self.alive:
             raise SandboxLost("the sandbox has ended")

@@ -96,8 +96,8 @@ class Container(ABC):
     """The name of the engine, for messages."""
 
     @abstractmethod
-    async def start(self, argv: Sequence[str], *, fed: bool) -> Streams:
-        """Starts a process; `fed` means the same as in `Sandbox.spawn`.
+    async def start(self, argv: Sequence[str], *, closes_input: bool) -> Streams:
+        """Starts a process; `closes_input` means the same as in `Sandbox.spawn`.
 
         Raises `SandboxLost` if the container is gone. If the call is cancelled, the process may have been started.
         """

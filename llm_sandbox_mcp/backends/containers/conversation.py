@@ -134,7 +134,7 @@ class Conversation:
 async def ask(container: Container, argv: Sequence[str]) -> str | None:
     """The first output of a command in a container that may belong to another server; None without an answer."""
     with anyio.move_on_after(ANSWER):
-        streams = await container.start(argv, fed=False)
+        streams = await container.start(argv, closes_input=False)
         try:
             return (await streams.stdout.receive(_LINE)).decode(errors="replace")
         except anyio.EndOfStream:

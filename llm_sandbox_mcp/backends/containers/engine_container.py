@@ -31,7 +31,7 @@ class EngineContainer(Container):
         self._user = user
         self._threads = threads
 
-    async def start(self, argv: Sequence[str], *, fed: bool) -> Attached:
+    async def start(self, argv: Sequence[str], *, closes_input: bool) -> Attached:
         name, connection = await self._in_thread(lambda: start(self._engine, self.id, argv, self._user))
         return Attached(connection, partial(self._exit_code, name))
 

@@ -137,7 +137,7 @@ class ContainerSandbox(Sandbox):
         return not self._killed and not self._agent.ended
 
     async def spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> Process:
         command = starter(argv, env, cwd, self._prefix)
         program = (*self._prefix, *argv)[0]
@@ -147,7 +147,7 @@ class ContainerSandbox(Sandbox):
             # Shielded: a start that is cancelled half way would leave an unknown process.
             async with open_tasks() as tasks:
                 tasks.start_soon(self._end_if_stuck, _STUCK)
-                process = ContainerProcess(self, await self._container.start(command, fed=fed))
+                process = ContainerProcess(self, await self._container.start(command, closes_input=closes_input))
                 tasks.cancel_scope.cancel()
         if self._killed:
             # The process came too late to be closed with the others.

@@ -137,7 +137,7 @@ class EmbeddedSandbox(Sandbox):
         return not self._lost
 
     async def spawn(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, fed: bool = False
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> Process:
         name = b"%d" % next(self._names)
         words = [*argv, *(f"{key}={value}" for key, value in env.items())]

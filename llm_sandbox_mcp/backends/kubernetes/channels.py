@@ -43,17 +43,18 @@ _LINGER = 2.0
 _SIZE = struct.Struct(">I")
 
 
-def feeder(fed: bool) -> tuple[str, ...]:
+def feeder(closes_input: bool) -> tuple[str, ...]:
     """The words before those of every process: they start the feeder, which starts the process.
 
     The older protocol cannot signal the end of the input to a process, and neither protocol reports the end of a
     process while any program that it started keeps its streams open. The feeder also filters system calls, in addition
-    to the cluster's own seccomp profile, which allows more. `fed`: an end of the input will come, and the feeder stays
-    until then: data that is sent to a process that has ended breaks the connection, and its exit code is lost with it.
+    to the cluster's own seccomp profile, which allows more. `closes_input`: an end of the input will come, and the
+    feeder stays until then: data that is sent to a process that has ended breaks the connection, and its exit code is
+    lost with it.
     The feeder itself is the first frame, since the words become part of a URL, and proxies limit its length, many to
     8 kB.
     """
-    return (PERL, "-e", _READER, "fed" if fed else "open")
+    return (PERL, "-e", _READER, "fed" if closes_input else "open")
 
 
 class Channels(Streams):

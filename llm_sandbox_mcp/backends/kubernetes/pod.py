@@ -54,8 +54,8 @@ class Pod(Container):
         """Starts an agent next to the pod's own processes and returns its streams; the caller closes them."""
         return self._of_agent(await self._exec(argv))
 
-    async def start(self, argv: Sequence[str], *, fed: bool) -> Channels:
-        command = [*feeder(fed), *argv]
+    async def start(self, argv: Sequence[str], *, closes_input: bool) -> Channels:
+        command = [*feeder(closes_input), *argv]
         if self._limits:
             command = ["/bin/sh", "-c", _LIMITED, "sh", *self._limits, *command]
         channels = self._pumped(Channels(await self._exec(command), framed=True))
