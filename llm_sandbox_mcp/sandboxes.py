@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from .aio.tasks import open_tasks
 from .base.errors import InvalidArgument, UnknownSession
-from .base.principal import user_of_machine
+from .base.principal import USER
 from .base.results import Artifact, Execution, Library, OnOutput, OnProgress, PoolStatistics, StreamName
 from .host.folders import host_folders
 from .profile.profile import Profile, load_profile
@@ -88,7 +88,7 @@ class Sandboxes:
 
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code in a sandbox that is destroyed afterwards; the options are those of `Session.run`."""
-        ask = Ask(caller=user_of_machine(), code=code, keep_session=False, **options)
+        ask = Ask(caller=USER, code=code, keep_session=False, **options)
         return await self.service.run(ask, Listener(on_output))
 
     async def warm(self, languages: Iterable[str] | None = None) -> None:
@@ -114,7 +114,7 @@ class Session:
         """The session id that tools use; empty until the session is open."""
 
     async def __aenter__(self) -> Self:
-        self.id = self._service.sessions.open(user_of_machine(), self.language, self._limits)
+        self.id = self._service.sessions.open(USER, self.language, self._limits)
         self._tasks = await self._scope.__aenter__()
         return self
 
@@ -144,7 +144,7 @@ class Session:
 
     def _ask(self, code: str | None, options: Options) -> Ask:
         given: Options = {**options, "language": options.get("language") or self.language}
-        return Ask(caller=user_of_machine(), code=code, session_id=self.id, **given)
+        return Ask(caller=USER, code=code, session_id=self.id, **given)
 
     async def _follow(
         self, run: Callable[[OnOutput], Awaitable[Execution]]

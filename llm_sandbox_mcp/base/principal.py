@@ -20,10 +20,14 @@ ANONYMOUS = Principal("http", "anonymous")
 """Whoever calls a server over HTTP that asks for no token."""
 
 
-def user_of_machine() -> Principal:
-    """The user that this process runs as: the only client on standard input, at the command line, and in a program."""
+def _user() -> Principal:
     number = os.getuid()
     try:
         return Principal("machine", pwd.getpwuid(number).pw_name)
     except KeyError:  # as in containers that run as any number
         return Principal("machine", str(number))
+
+
+USER = _user()
+"""The user that this process runs as: the only client on standard input, at the command line, and in a program. Looked
+up once, as the system may ask other machines for it."""

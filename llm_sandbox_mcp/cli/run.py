@@ -10,7 +10,7 @@ import anyio
 
 from ..base.errors import InvalidArgument
 from ..base.open_folders import OpenFolder
-from ..base.principal import user_of_machine
+from ..base.principal import USER
 from ..base.results import Execution, StreamName
 from ..service import Service
 from ..service.ask import Ask
@@ -53,7 +53,7 @@ async def _run(
         if os.path.basename(view.place) != os.path.basename(view.folder.path):
             await consoles["stderr"].note(f"note: code sees {view.folder.path} as {view.place}")
     ask = Ask(
-        caller=user_of_machine(),
+        caller=USER,
         code=code,
         language=options.language or _guess(service, options.source),
         libraries=options.library,

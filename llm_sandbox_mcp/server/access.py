@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ..base.errors import ProfileError
-from ..base.principal import ANONYMOUS, TOKEN, Principal, user_of_machine
+from ..base.principal import ANONYMOUS, TOKEN, USER, Principal
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -54,7 +54,7 @@ async def read_token(file: str) -> str:
 def principal_of(request: "Request | None") -> Principal:
     """Who sent a request; without one, it came over standard input."""
     if request is None:
-        return user_of_machine()
+        return USER
     user = request.scope.get("user")  # as the middleware of `require_token` found it
     return TOKEN if user is not None and user.is_authenticated else ANONYMOUS
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from ..base.principal import user_of_machine
+from ..base.principal import USER
 from ..base.results import Execution, Installation, OnOutput, OnProgress
 from ..service import Service
 from ..service.ask import Ask, Options
@@ -21,7 +21,7 @@ async def execute(
     **options: Unpack[Options],
 ) -> Execution:
     """Runs code, and waits for the result."""
-    ask = Ask(caller=user_of_machine(), code=code, session_id=session_id, keep_session=keep_session, **options)
+    ask = Ask(caller=USER, code=code, session_id=session_id, keep_session=keep_session, **options)
     return await service.run(ask, Listener(on_output, on_progress))
 
 
@@ -34,7 +34,7 @@ async def install(
     on_progress: OnProgress | None = None,
 ) -> Installation:
     """Installs libraries, and waits for the result."""
-    ask = Ask(caller=user_of_machine(), language=language, session_id=session_id, libraries=libraries)
+    ask = Ask(caller=USER, language=language, session_id=session_id, libraries=libraries)
     return await service.install(ask, Listener(None, on_progress))
 
 
@@ -49,7 +49,7 @@ async def start(
 ) -> Work:
     """Starts work that goes on by itself: a run, or an installation if there is no code."""
     ask = Ask(
-        caller=user_of_machine(),
+        caller=USER,
         origin=origin,
         code=code,
         session_id=session_id,
@@ -61,4 +61,4 @@ async def start(
 
 def open_session(service: Service, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
     """Opens a session, and returns its id."""
-    return service.sessions.open(user_of_machine(), language, limits)
+    return service.sessions.open(USER, language, limits)

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from llm_sandbox_mcp.base.errors import InstallFailed
-from llm_sandbox_mcp.base.principal import user_of_machine
+from llm_sandbox_mcp.base.principal import USER
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.service import Service
@@ -149,7 +149,7 @@ async def test_work_of_a_program_is_listed_and_can_be_cancelled_by_its_id(
     async def cancel() -> None:
         await asked(index)
         [work] = service.door.of_session(session_id)
-        assert (work.state, work.ask.caller, service.door.get(work.id)) == ("installing", user_of_machine(), work)
+        assert (work.state, work.ask.caller, service.door.get(work.id)) == ("installing", USER, work)
         work.cancel()
 
     async with anyio.create_task_group() as tasks:

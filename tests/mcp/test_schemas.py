@@ -29,7 +29,7 @@ from starlette.responses import Response
 
 from llm_sandbox_mcp.base.errors import CapacityReached
 from llm_sandbox_mcp.base.messages import Note
-from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, user_of_machine
+from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
 from llm_sandbox_mcp.base.results import Artifact, Execution, Output
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
@@ -521,7 +521,7 @@ async def test_the_principal_is_the_user_of_the_machine_or_over_http_the_token(f
     ):
         await answer(client, "execute_code", code="1")
         await answer(client, "install_libraries", libraries=["six"])
-    assert fake.callers == [user_of_machine(), user_of_machine(), TOKEN, TOKEN]
+    assert fake.callers == [USER, USER, TOKEN, TOKEN]
 
 
 async def test_a_connection_does_not_accumulate_sessions_that_ended(

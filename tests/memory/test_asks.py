@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from llm_sandbox_mcp.base.errors import PolicyDenied, RequestError, UnknownSession
-from llm_sandbox_mcp.base.principal import TOKEN, Principal, user_of_machine
+from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.testing.asking import open_session, start
@@ -71,4 +71,4 @@ async def test_who_asks_is_known_to_the_session_and_to_the_work(service: Service
     await again.wait()
     assert (work.ask.caller, again.ask.caller, work.session.owner) == (TOKEN, other, TOKEN)
     assert [info.owner for info in service.sessions.list()] == [TOKEN]
-    assert user_of_machine().issuer == "machine"
+    assert USER.issuer == "machine"
