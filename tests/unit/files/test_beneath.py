@@ -237,6 +237,12 @@ def test_a_replaced_file_gets_no_access_list_from_the_folder(folder: Path) -> No
     assert ACCESS not in os.listxattr(path)
 
 
+def test_a_new_file_gets_the_access_list_that_the_folder_has_for_it(folder: Path, kernel: str) -> None:
+    set_attribute(folder, DEFAULT, SHARED)
+    on(kernel, lambda: create(folder / "file"))
+    assert ACCESS in os.listxattr(folder / "file")
+
+
 def test_a_draft_that_could_not_replace_a_file_takes_nothing_from_it_to_another_name(folder: Path) -> None:
     path = old_file(folder)
     set_attribute(path, ACCESS, SHARED)

@@ -490,6 +490,7 @@ async def test_a_method_that_could_echo_the_secret_is_refused(
         got = await client.send(f"{method} http://127.0.0.1:{site.port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert got.startswith(b"HTTP/1.1 403 ")
     assert site.asked == []
+    assert got.partition(b"\r\n\r\n")[2] == f"'{method}' is not served here; use GET or POST\n".encode()
     assert refused(caplog)[0]["method"] == method
 
 
