@@ -68,6 +68,8 @@ class Compiler:
                         await process.print(await process.receive())
             case "sleep":
                 await anyio.sleep(float(words))
+            case "deaf":
+                process.interrupted = lambda: None
             case "exit":
                 return int(words)
             case "touch":
@@ -153,6 +155,13 @@ async def test_building_and_running_have_one_deadline(program: Program, timeout:
     outcome = await run(program, "build sleep 3\nsleep 3", timeout=timeout)
     assert outcome.ending == ending
     assert anyio.current_time() - start == pytest.approx(min(timeout, 6), abs=0.2)
+
+
+@pytest.mark.parametrize("code", ["sleep 100", "deaf\nsleep 100"], ids=["interrupted", "killed"])
+async def test_after_a_program_that_had_to_be_stopped_the_next_one_can_start(program: Program, code: str) -> None:
+    outcome = await run(program, code, timeout=2)
+    assert (outcome.ending, outcome.alive, program.alive) == ("timeout", True, True)
+    assert (await run(program, "print a")).stdout == b"a"
 
 
 async def test_a_program_that_another_one_removed_is_built_again(program: Program, compiler: Compiler) -> None:
