@@ -118,6 +118,15 @@ def test_a_name_over_4096_bytes_ends_the_reading() -> None:
     assert members == [] and reader.malformed
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_an_empty_extension_of_a_header_changes_nothing(kind: bytes) -> None:
+    empty = tarfile.TarInfo("extension")
+    empty.type = kind
+    members, reader = read(empty.tobuf(tarfile.USTAR_FORMAT) + header("a", 2) + b"ok" + padding(2) + END, 100)
+    assert [(member.name, bytes(member.content)) for member in members] == [("a", b"ok")]
+    assert not reader.malformed
+
+
 @given(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.sampled_from([0, 1, 511, 512, 513]))
 def test_a_written_archive_contains_the_file_and_its_folders(path: str, size: int) -> None:
     data = header(path, size) + b"x" * size + padding(size) + END

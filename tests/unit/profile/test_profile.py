@@ -138,3 +138,38 @@ def test_a_profile_needs_only_the_keys_that_differ(tmp_path: Path) -> None:
     profile, default = load_profile(str(file)), load_profile()
     assert profile.limits.memory == 3 << 29
     assert profile.limits.model_copy(update={"memory": default.limits.memory}) == default.limits
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ('[languages.cobol]\nlibraries = ["x"]\n', ["languages.cobol: unknown language 'cobol'"]),
+        ('[languages.ruby]\nlibraries = ["x"]\n', ["languages.ruby.libraries: libraries cannot be prepared for ruby"]),
+        ('[languages.python]\nlibraries = ["x"]\n', []),
+        ('[languages.ruby]\nallow = ["x"]\n', []),
+        (
+            '[backend]\nname = "kubernetes"\n[kubernetes.images]\ncobol = "x"\n',
+            ["kubernetes.images.cobol: unknown language 'cobol'"],
+        ),
+        ('[pool]\nlanguages = ["cobol"]\n', ["pool.languages: unknown language 'cobol'"]),
+        (
+            '[pool.libraries]\nruby = ["x"]\ncobol = ["x"]\n[pool]\nlanguages = ["python"]\n',
+            [
+                "pool.libraries.cobol: unknown language 'cobol'",
+                "pool.libraries.ruby: no sandbox is kept warm for ruby",
+                "pool.libraries.cobol: no sandbox is kept warm for cobol",
+            ],
+        ),
+        (
+            "[[rules.custom]]\nname = 'a'\ncalls = ['f']\n"
+            "[[rules.custom]]\nname = 'b'\ncalls = ['f']\nlanguages = ['cobol']\n",
+            ["rules.custom.1.languages: unknown language 'cobol'"],
+        ),
+    ],
+)
+def test_settings_of_languages_that_would_have_no_effect_are_mistakes(
+    text: str, mistakes: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    found = load_profile(str(tmp_path / "own.toml")).language_mistakes(load_languages().prepared)
+    assert [str(one).removeprefix(f"{tmp_path}/own.toml: ").partition(";")[0] for one in found] == mistakes
