@@ -24,7 +24,7 @@ from .base.results import Artifact, Execution, Library, OnOutput, OnProgress, Po
 from .host.folders import host_folders
 from .profile.profile import Profile, load_profile
 from .service import Service
-from .service.ask import Ask, Options
+from .service.ask import Ask, Options, only_options
 from .service.work import Listener
 from .wiring import open_service
 
@@ -88,6 +88,7 @@ class Sandboxes:
 
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code in a sandbox that is destroyed afterwards; the options are those of `Session.run`."""
+        only_options(options)
         ask = Ask(caller=USER, code=code, keep_session=False, **options)
         return await self.service.run(ask, Listener(on_output))
 
@@ -130,8 +131,10 @@ class Session:
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code with the variables and files that earlier runs left.
 
-        The options are `language`, `libraries`, `timeout`, `variables`, `stdin` and `limits`, as `Options` describes
-        them. Code that fails, or is stopped, is a result; a reason why it could not run is a `SandboxError`.
+        Options: `language`, by default that of the session; `libraries`, a list of names to be installed first;
+        `timeout` in seconds; `variables`, values of JSON by their names; `stdin`, text; `limits`, with the names and
+        units of `Policy`. Code that fails, or is stopped, is a result; a reason why it could not run is a
+        `SandboxError`.
         """
         return await self._service.run(self._ask(code, options), Listener(on_output))
 
@@ -140,9 +143,11 @@ class Session:
 
         Leaving the loop early interrupts the code; a slow loop slows the code down.
         """
-        return self._follow(lambda on_output: self._service.run(self._ask(code, options), Listener(on_output)))
+        ask = self._ask(code, options)
+        return self._follow(lambda on_output: self._service.run(ask, Listener(on_output)))
 
     def _ask(self, code: str | None, options: Options) -> Ask:
+        only_options(options)
         given: Options = {**options, "language": options.get("language") or self.language}
         return Ask(caller=USER, code=code, session_id=self.id, **given)
 

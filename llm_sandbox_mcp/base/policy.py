@@ -82,10 +82,10 @@ def narrow(policy: Policy, lower: Mapping[str, object], whose: str = "the profil
     """
     changed: dict[str, float] = {}
     for name, value in lower.items():
-        if value is None:
-            continue
         if name not in LIMITS:
             raise InvalidArgument(f"unknown limit {quoted(str(name), 40)}", f"available: {', '.join(LIMITS)}")
+        if value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidArgument(f"{name} must be a number of {_UNITS[name]}; got {quoted(str(value), 40)}")
         limit = getattr(policy, name)

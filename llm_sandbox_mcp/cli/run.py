@@ -95,7 +95,9 @@ def _status(execution: Execution) -> int:
 
 
 def _code(options: argparse.Namespace) -> str:
-    return _text(options.source) if options.code is None else str(options.code)
+    if options.code is not None:
+        return str(options.code)
+    return _text(options.source).removeprefix("\ufeff")  # some editors begin a file with a byte order mark
 
 
 def _stdin(options: argparse.Namespace) -> str:

@@ -18,12 +18,14 @@ from .schemas import Executed, Installed, LibraryItem
 from .task_extension import AT_ONCE, Tasks, declared
 from .words import UNFORESEEN, in_words
 
+_ALONE = ", and nothing else can run in its session"
 _HOW_FAR = {
     "waiting": "it has not begun: it waits for its turn in the session",
-    "preparing": "its code has not begun: the sandbox is being prepared",
-    "installing": "its libraries are being installed",
-    "running": "its code is running",
-    "ended": "it ends now",
+    "preparing": f"it has not begun: the sandbox is being prepared{_ALONE}",
+    "installing": f"its libraries are being installed{_ALONE}",
+    "running": f"its code is running{_ALONE}",
+    "saving": "its code has run: the files that it left are being saved",
+    "ended": "it has ended",
 }
 
 
@@ -84,7 +86,9 @@ def installed(installation: Installation) -> Installed:
         session_id=installation.session_id,
         libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
         output="",
-        notes=[] if installation.status == "ok" else ["it was cancelled: what is installed now is not known"],
+        notes=[]
+        if installation.status == "ok"
+        else ["it was cancelled, and what is installed now is not known; install again"],
     )
 
 
@@ -142,8 +146,8 @@ def _running(work: Work) -> Executed:
 
 def _come_back(work: Work) -> str:
     return (
-        f"{_HOW_FAR[work.state]}, and nothing else can run in its session; call manage_session with this run_id "
-        "and wait for its result, read for new output, or cancel"
+        f"{_HOW_FAR[work.state]}; call manage_session with this run_id and wait for its result, read for new output, "
+        "or cancel"
     )
 
 

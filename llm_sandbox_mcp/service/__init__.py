@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..base.errors import InvalidArgument
 from ..base.results import Execution, Installation, OnProgress, PoolStatistics
 from ..rules.checking import Finding, Unready
 from ..rules.section import Rule
@@ -38,6 +39,8 @@ class Service:
 
     async def run(self, ask: Ask, listener: Listener = NOBODY) -> Execution:
         """Runs code, for a caller that waits for the result; one that may leave starts it at the door."""
+        if ask.code is None:
+            raise InvalidArgument("code is missing", "give the source to run")
         return (await self.door.attend(await self.door.check(ask), listener)).execution
 
     async def install(self, ask: Ask, listener: Listener = NOBODY) -> Installation:

@@ -1,9 +1,10 @@
 """What callers ask for: one value, which each face makes, which is checked once, and which is handed on whole."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
+from ..base.errors import InvalidArgument, quoted
 from ..base.messages import Note
 from ..base.policy import OF_RUN
 from ..base.principal import Principal
@@ -25,8 +26,14 @@ class Options(TypedDict, total=False):
     stdin: str
     """What the code reads from standard input."""
     limits: Mapping[str, float] | None
-    """Lower limits, with the names and units of `Policy`: those of a run for this run, those of a sandbox for a new
-    session."""
+    """Lower limits, with the names and units of `Policy`: of a run for this run, of a sandbox for a new session."""
+
+
+def only_options(given: Mapping[str, object]) -> None:
+    """Raises `TypeError` for an argument that is no option, as Python does: what else an `Ask` has is not for programs."""
+    for name in given:
+        if name not in Options.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}; options: {', '.join(Options.__annotations__)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,19 @@ class Ask:
     variables: Mapping[str, object] | None = None
     stdin: str = ""
     limits: Mapping[str, float] | None = None
+
+    def check_types(self) -> None:
+        """Raises `InvalidArgument` for values of other types: type checkers find them, most programs have none."""
+        libraries: Iterable[object] = (self.libraries,) if isinstance(self.libraries, str) else self.libraries
+        listed = libraries is self.libraries and all(isinstance(name, str) for name in libraries)
+        for name, value, right, expected in (
+            ("code", self.code, isinstance(self.code, str | None), "text"),
+            ("stdin", self.stdin, isinstance(self.stdin, str), "text"),
+            ("variables", self.variables, isinstance(self.variables, Mapping | None), "a mapping of names to values"),
+            ("libraries", self.libraries, listed, 'a list of strings, such as ["numpy"]'),
+        ):
+            if not right:
+                raise InvalidArgument(f"{name} must be {expected}; got {quoted(repr(value), 40)}")
 
     @property
     def limits_of_run(self) -> dict[str, float]:

@@ -49,9 +49,11 @@ class Running:
 
     async def check(self, ask: Ask) -> Checked:
         """Raises every request error of an ask that does not depend on its session, before anything is opened."""
+        ask.check_types()
         chosen = self._languages[ask.language]
-        if not ask.session_id:
-            narrow(self._policy, ask.limits_of_sandbox)
+        lower = ask.limits_of_sandbox
+        # Those of a session that is open are refused with it; here, only their names can be wrong.
+        narrow(self._policy, dict.fromkeys(lower) if ask.session_id else lower)
         policy = narrow(self._policy, ask.limits_of_run)
         if ask.code is None:
             if not ask.libraries:
@@ -82,7 +84,7 @@ class Running:
         """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
         ask, chosen, session, request, policy = work.ask, work.language, work.session, work.request, work.policy
         notes, tell = [*work.notes], work.progress if work.heard else None
-        async with self._sessions.use(session, keep=ask.keep_session, unreachable=lambda: not work.told):
+        async with self._sessions.use(work):
             work.state = "preparing"
             places = await self._preparation.places(chosen, tell)
             sandbox = await self._preparation.sandbox(session, chosen, tell)
@@ -96,7 +98,7 @@ class Running:
                 notes += await self._views.show(sandbox)
             work.state = "running"
             ran = await session.run(places, request, policy)
-            outcome = ran.outcome
+            work.state, outcome = "saving", ran.outcome
             work.report = outcome.report
             status = status_of(outcome, ran.usage, ran.fullness, policy)
             if outcome.ending == "lost" and status == "error":

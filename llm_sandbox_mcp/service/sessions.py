@@ -1,6 +1,6 @@
 """Sessions as callers use them: they open, list, interrupt, reset and close them by id."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -15,6 +15,7 @@ from .ask import Checked
 from .parts import Parts
 from .preparation import Preparation
 from .views import Views
+from .work import Work
 
 _ENDING = 10.0
 """Seconds for what has to be saved before a session ends."""
@@ -58,9 +59,12 @@ class Sessions:
         """All live sessions, oldest first."""
         return self._live.infos()
 
-    async def interrupt(self, session_id: str) -> None:
-        """Stops what runs in a session; its state is kept if the code answers the interrupt."""
-        self._live.get(session_id).stop()
+    async def interrupt(self, session_id: str) -> bool:
+        """Stops the work that has the session's turn, code or an installation, and returns whether there is any.
+
+        The state is kept if code answers the interrupt.
+        """
+        return self._live.get(session_id).stop()
 
     async def clear(self, session_id: str) -> None:
         """Deletes the artifacts of a session, even if it has ended, and empties its folder of figures; state stays."""
@@ -155,18 +159,17 @@ class Sessions:
         return (await self._preparation.places(chosen)).env(sandbox.path)
 
     @asynccontextmanager
-    async def use(self, session: Session, *, keep: bool, unreachable: Callable[[], bool]) -> AsyncIterator[None]:
-        """Holds the session's turn, and closes the session afterwards unless it is to be kept.
+    async def use(self, work: Work) -> AsyncIterator[None]:
+        """Holds the session's turn for work, and closes the session afterwards unless it is to be kept.
 
-        A session in which nothing has run is also closed if its use fails and it is `unreachable`: new, and its caller
-        never learns its id.
+        A session in which nothing has run is also closed if the work fails and its caller never learns the id.
         """
-        done = False
+        session, done = work.session, False
         try:
-            async with session.exclusive():
+            async with session.exclusive(work.take_back):
                 yield
             done = True
         finally:
-            useless = not done and not session.runs and unreachable()
-            if (useless or not keep) and not session.closed:
+            useless = not done and not session.runs and not work.told
+            if (useless or not work.ask.keep_session) and not session.closed:
                 self._live.close(session.id)

@@ -22,8 +22,8 @@ from .output import NewOutput
 
 Result = Execution | Installation
 
-State = Literal["waiting", "preparing", "installing", "running", "ended"]
-"""`waiting` for its session's turn, `preparing` a sandbox, `installing` libraries, `running` its code, `ended`."""
+State = Literal["waiting", "preparing", "installing", "running", "saving", "ended"]
+"""It waits for its turn in the session, prepares a sandbox, installs libraries, runs code, saves what that left."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +102,11 @@ class Work:
         return self._result is not None and self._result.status == "cancelled"
 
     @property
+    def outcome(self) -> str:
+        """How it ended: the status of its result, or `failed`; empty until then."""
+        return "" if not self.ended else self._result.status if self._result is not None else "failed"
+
+    @property
     def duration(self) -> float:
         """Seconds since it was started, or that it took."""
         return (self.ended_at if self.ended else anyio.current_time()) - self.started_at
@@ -146,7 +151,14 @@ class Work:
 
     def cancel(self) -> None:
         """Interrupts its code, or takes back what has not begun; its result will say so."""
-        if not (self.state == "running" and self.session.stop()):
+        if self.state == "waiting":
+            self._scope.cancel()
+        elif not self.ended:  # it has the session's turn
+            self.session.stop()
+
+    def take_back(self) -> None:
+        """Ends it unless its code has run: then its result comes soon."""
+        if self.state != "saving":
             self._scope.cancel()
 
     async def output(self, stream: StreamName, text: str) -> None:

@@ -1,7 +1,7 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import math
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -94,6 +94,8 @@ class Session:
         self._ran: set[str] = set()
         """The languages that ran something since they were refreshed."""
         self._turn = anyio.Lock(fast_acquire=True)
+        self._take_back: Callable[[], None] | None = None
+        """Ends the use that has the turn."""
         self._users = 0
 
     @property
@@ -107,8 +109,10 @@ class Session:
         return self._lease is not None and self._lease.sandbox.alive
 
     @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
+    async def exclusive(self, take_back: Callable[[], None] | None = None) -> AsyncIterator[None]:
         """Waits for this session's turn and holds it; raises `UnknownSession` if it was closed meanwhile.
+
+        `take_back` ends the use if `stop` is called while no code runs.
 
         Processes that the use leaves running may go on until its deadline, however the use ends. If the sandbox is
         lost meanwhile, the error is the one that its engine reports.
@@ -122,12 +126,15 @@ class Session:
                 self._deadline = anyio.current_time() + self.policy.timeout
                 if self._lease is not None:
                     self._overtime.forget(self._lease.sandbox)
+                self._take_back = take_back
                 try:
                     yield
                 except SandboxLost as lost:
                     if self._lease is not None and (reported := await self._lease.sandbox.loss()):
                         raise reported from lost
                     raise
+                finally:
+                    self._take_back = None
         finally:
             self._users -= 1
             self.used_at = anyio.current_time()
@@ -287,8 +294,13 @@ class Session:
                 await copying.empty(self._lease.sandbox, FIGURES)
 
     def stop(self) -> bool:
-        """Interrupts the current run; returns false if there is none."""
-        return any(interpreter.stop() for interpreter in self._interpreters.values())  # at most one runs
+        """Interrupts the code that runs, or else ends the use that has the turn; returns false if there is neither."""
+        if any(interpreter.stop() for interpreter in self._interpreters.values()):  # at most one runs
+            return True
+        if self._take_back is None:
+            return False
+        self._take_back()
+        return True
 
     def reset(self) -> None:
         """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""

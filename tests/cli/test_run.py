@@ -79,6 +79,13 @@ def test_the_language_follows_from_the_files_extension(tmp_path: Path, name: str
     assert ran("run", str(program)).stdout == "1\n"
 
 
+def test_a_program_can_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    program, given = tmp_path / "marked.py", tmp_path / "given.txt"
+    program.write_text("\ufeffprint(ascii(input()))")
+    given.write_text("\ufeffa")
+    assert ran("run", str(program), "--stdin", str(given)).stdout == "'\\ufeffa'\n"
+
+
 def test_a_program_comes_from_standard_input() -> None:
     assert command("run", "--language", "bash", "-", stdin="echo from here").stdout == "from here\n"
 

@@ -162,3 +162,19 @@ async def test_work_of_a_program_is_listed_and_can_be_cancelled_by_its_id(
             assert (done.status, done.notes) == ("cancelled", ("it was cancelled before its code had begun",))
     assert service.door.of_session(session_id) == ()
     assert (await execute(service, "6 * 7", session_id=session_id)).result == "42"
+
+
+@pytest.mark.parametrize("action", ["interrupt", "reset", "close"])
+async def test_what_stops_a_session_stops_its_installation(
+    client: Client, index: LocalIndex, gate: threading.Event, action: str
+) -> None:
+    begun = await answer(client, "install_libraries", libraries=[LIBRARY], wait_seconds=0)
+    await asked(index)
+    done = await call(client, "manage_session", action=action, session_id=begun["session_id"])
+    assert text(done).endswith(f": {begun['session_id']}") and "nothing" not in text(done)
+    assert (await manage(client, "wait", begun["run_id"]))["status"] == "cancelled"
+    if action != "close":
+        listed = await call(client, "manage_session", action="list")
+        assert f"installation {begun['run_id']}: ended (cancelled), " in text(listed)
+        nothing = await call(client, "manage_session", action="interrupt", session_id=begun["session_id"])
+        assert text(nothing) == f"nothing to interrupt, as nothing runs: {begun['session_id']}"

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from llm_sandbox_mcp.base.errors import PolicyDenied, RequestError, UnknownSession
+from llm_sandbox_mcp.base.errors import InvalidArgument, PolicyDenied, RequestError, UnknownSession
 from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
+from llm_sandbox_mcp.sandboxes import Session
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.testing.asking import open_session, start
@@ -72,3 +73,37 @@ async def test_who_asks_is_known_to_the_session_and_to_the_work(service: Service
     assert (work.ask.caller, again.ask.caller, work.session.owner) == (TOKEN, other, TOKEN)
     assert [info.owner for info in service.sessions.list()] == [TOKEN]
     assert USER.issuer == "machine"
+
+
+TYPES: dict[str, tuple[dict[str, Any], str]] = {
+    "one name": ({"libraries": "six"}, r"libraries must be a list of strings, such as \[\"numpy\"\]; got \"'six'\""),
+    "numbers": ({"libraries": (1,)}, "libraries must be a list of strings"),
+    "bytes": ({"code": b"print one"}, "code must be text"),
+    "bytes of input": ({"stdin": b"x"}, "stdin must be text"),
+    "a list": ({"variables": ["x"]}, "variables must be a mapping of names to values"),
+    "a typo in a limit": ({"limits": {"memry": 1}, "session_id": "x"}, "unknown limit 'memry'; available: memory"),
+}
+
+
+@pytest.mark.parametrize("wrong", TYPES)
+async def test_a_value_of_another_type_is_named(service: Service, wrong: str) -> None:
+    given, said = TYPES[wrong]
+    asked = {"caller": TOKEN, "code": "print one", "language": "script", **given}
+    with pytest.raises(InvalidArgument, match=said):
+        await service.door.check(Ask(**asked))
+
+
+async def test_what_is_no_option_is_refused_by_its_name(service: Service) -> None:
+    session = Session(service, "script", None)
+    for name in ("keep_session", "session_id", "caller", "origin", "code", "timout"):
+        wrong: dict[str, Any] = {name: "x"}
+        with pytest.raises(
+            TypeError, match=f"unexpected keyword argument '{name}'|multiple values for argument 'code'"
+        ):
+            await session.run("print one", **wrong)
+        with pytest.raises(
+            TypeError, match=f"unexpected keyword argument '{name}'|multiple values for argument 'code'"
+        ):
+            session.stream("print one", **wrong)
+    with pytest.raises(InvalidArgument, match="code is missing; give the source to run"):
+        await session.run(None)  # type: ignore[arg-type]

@@ -31,8 +31,10 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     if not session_id:
         raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
     notes: Sequence[Note] = ()
+    done = _DONE[action]
     if action == "interrupt":
-        await service.sessions.interrupt(session_id)
+        if not await service.sessions.interrupt(session_id):
+            done = "nothing to interrupt, as nothing runs"
     elif action == "clear":
         await service.sessions.clear(session_id)
     elif action == "reset":
@@ -40,7 +42,7 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     else:
         notes = await service.sessions.close(session_id)
     ctx.lifespan_context.note_use(ctx, session_id)
-    lines = [f"{_DONE[action]}: {session_id}", *(f"note: {in_words(note)}" for note in notes)]
+    lines = [f"{done}: {session_id}", *(f"note: {in_words(note)}" for note in notes)]
     return success("\n".join(lines), _managed(service, action, session_id, notes=notes))
 
 
@@ -53,7 +55,9 @@ def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
 
 async def _manage_work(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
     if not arguments.run_id:
-        raise InvalidArgument(f"run_id: {arguments.action} needs one", "send the one that execute_code returned")
+        raise InvalidArgument(
+            f"run_id: {arguments.action} needs one", "send the one that its call returned; action list shows all"
+        )
     work = service.door.get(arguments.run_id)
     ctx.lifespan_context.note_use(ctx, work.session_id)
     if arguments.action == "cancel":
@@ -92,7 +96,8 @@ def _item(service: Service, info: SessionInfo) -> SessionItem:
 
 def _describe(service: Service, session: SessionItem) -> str:
     runs = [
-        f"\n  {'installation' if work.installs else 'run'} {work.id}: {work.state}, {work.duration:.3g} s"
+        f"\n  {'installation' if work.installs else 'run'} {work.id}: "
+        f"{f'ended ({work.outcome})' if work.ended else work.state}, {work.duration:.1f} s"
         for work in service.door.of_session(session.session_id)
     ]
     return (
