@@ -26,7 +26,7 @@ from .patience import Patience
 from .room import Room, open_files
 
 OnBytes = Callable[[bytes], Awaitable[None]]
-"""Receives output of a command as it appears."""
+"""Receives output as it appears."""
 
 OWN_ENTRIES = 1
 """Entries that a file system counts although it is empty: its root folder."""
@@ -278,17 +278,17 @@ class Sandbox(ABC):
         *,
         stdin: AsyncIterator[bytes] | None = None,
         most: int = _COMMAND_OUTPUT,
-        on_output: OnBytes | None = None,
+        on_output: Callable[[], OnBytes] | None = None,
     ) -> Completed:
         """Runs a command until it ends; sends its input and reads both outputs at once; keeps `most` bytes of each.
 
-        `on_output` gets what is kept as it appears.
+        `on_output` makes what gets one of the outputs, as it appears and as far as it is kept.
         """
         outputs = bytearray(), bytearray()
         async with await self.spawn(argv, env, closes_input=True) as process:
             async with open_tasks() as tasks:
-                tasks.start_soon(drain, process.stdout, outputs[0], most, on_output)
-                tasks.start_soon(drain, process.stderr, outputs[1], most, on_output)
+                for stream, kept in ((process.stdout, outputs[0]), (process.stderr, outputs[1])):
+                    tasks.start_soon(drain, stream, kept, most, on_output() if on_output is not None else None)
                 await feed(process.stdin, stdin)
             exit_code = await process.wait()
         return Completed(exit_code, *map(bytes, outputs))

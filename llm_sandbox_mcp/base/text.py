@@ -48,10 +48,21 @@ def mended_json(data: bytes) -> bytes:
     Programs in JavaScript send such an escape if they cut a text in the middle of a character.
     """
     # JSON in UTF-8 contains no NUL, so that it can stand for escaped backslashes; every other one begins an escape.
-    if b"\0" in data:
+    if b"\0" in data or _is_valid(data):
         return data
     text = data.decode(errors="replace").replace(r"\\", "\0")
     return _LONE_ESCAPES.sub(r"\\ufffd", text).replace("\0", r"\\").encode()
+
+
+def _is_valid(data: bytes) -> bool:
+    """Whether there is nothing to mend, as is usual; found in a tenth of the time."""
+    if rb"\ud" in data or rb"\uD" in data:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def escape(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ..aio.tasks import open_tasks
-from ..backends.base import Completed, Sandbox, Usage
+from ..backends.base import Completed, OnBytes, Sandbox, Usage
 from ..base.errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
 from ..base.results import Library, OnProgress, Status
 from ..base.text import one_line
@@ -118,13 +118,15 @@ class Installer:
 
         upstream = await index_of(places.language, self._profile)
         problems: list[str] = []
+        lines = Lines(manager.manager, on_progress) if on_progress is not None else None
         before = await sandbox.usage()
         try:
             with self._alone(sandbox):
-                lines = _Lines(on_progress) if on_progress is not None else None
                 done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems, lines)
         except ListeningFailed as error:
             raise InstallFailed(*error.problem) from error
+        if lines is not None and lines.error is not None:
+            raise lines.error
         if done is None:
             limit = format_duration(self._profile.limits.install_timeout)
             raise InstallFailed(
@@ -149,7 +151,7 @@ class Installer:
         libraries: Sequence[str],
         upstream: str,
         problems: list[str],
-        lines: "_Lines | None",
+        lines: "Lines | None",
     ) -> Completed | None:
         """Runs the package manager while the gateway is open; returns None if the time ran out."""
         from .installed.gateway import Gateways, index_url, serve_index
@@ -183,27 +185,47 @@ class Installer:
                 tasks.start_soon(serve, listener, upstream)
                 inside = replace(places, index=index_url(listener), network="none")
                 words, env = [*inside.argv(manager.install), *libraries], inside.env(sandbox.path)
-                done = await sandbox.run(words, env, on_output=lines.take if lines is not None else None)
+                done = await sandbox.run(words, env, on_output=lines.stream if lines is not None else None)
                 tasks.cancel_scope.cancel()
         return done
 
 
-class _Lines:
+class Lines:
     """Tells what a package manager prints, line by line: packages choose it, and can print without end."""
 
-    def __init__(self, on_progress: OnProgress) -> None:
+    def __init__(self, manager: str, on_progress: OnProgress) -> None:
+        self._manager = manager
         self._on_progress = on_progress
         self._left = _TOLD
-        self._rest = b""
+        self.error: Exception | None = None
+        """What went wrong when a line was told; nothing is told after that."""
 
-    async def take(self, part: bytes) -> None:
-        *lines, self._rest = _ENDS.split(self._rest + part) if self._left else [b""]
-        if len(self._rest) > _LINE:
-            lines, self._rest = [*lines, self._rest], b""
-        for line in lines[: self._left]:
-            if text := line[:_LINE].decode(errors="replace").strip():
-                self._left -= 1
-                await self._on_progress(one_line(text))
+    def stream(self) -> OnBytes:
+        """What takes one of its outputs."""
+        rest = b""
+
+        async def take(part: bytes) -> None:
+            nonlocal rest
+            if self._left <= 0:
+                return
+            *lines, rest = _ENDS.split(rest + part)
+            if len(rest) > _LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                if text := line[:_LINE].decode(errors="replace").strip():
+                    await self._tell(text)
+
+        return take
+
+    async def _tell(self, text: str) -> None:
+        self._left -= 1
+        if self._left < 0 or self.error is not None:
+            return
+        try:
+            # With the name in front, no package can imitate a line of the server.
+            await self._on_progress(f"{self._manager}: {one_line(text)}")
+        except Exception as error:
+            self.error = error
 
 
 async def _limits_reached(sandbox: Sandbox, before: Usage) -> list[str]:

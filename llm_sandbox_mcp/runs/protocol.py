@@ -102,7 +102,7 @@ def decode_report(payload: bytes) -> Report | None:
     if not _is_simple(payload):
         return None
     try:
-        return Report.model_validate(json.loads(mended_json(payload)))
+        return Report.model_validate(json.loads(mended_json(payload).decode()))
     except (ValueError, RecursionError):
         return None
 

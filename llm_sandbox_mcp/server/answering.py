@@ -100,7 +100,7 @@ def _installing(work: Work) -> Installed:
         session_id=work.session_id,
         libraries=[],
         output=output.text,
-        notes=[_come_back(work)],
+        notes=[_come_back(work), *_omitted("output", output.omitted)],
     )
 
 
@@ -144,6 +144,10 @@ def _running(work: Work) -> Executed:
     )
 
 
+def _omitted(name: str, size: int) -> list[str]:
+    return [f"{format_size(size)} of {name} were left out"] if size else []
+
+
 def _come_back(work: Work) -> str:
     return (
         f"{_HOW_FAR[work.state]}; call manage_session with this run_id and wait for its result, read for new output, "
@@ -160,9 +164,8 @@ def describe_run(run: Executed) -> str:
         lines.append(f"status: {run.status} (exit code {run.exit_code})")
     lines.append(f"session: {run.session_id} ({run.session_state})")
     lines += [f"note: {note}" for note in run.notes]
-    for name, omitted in (("stdout", run.stdout_omitted_bytes), ("stderr", run.stderr_omitted_bytes)):
-        if omitted:
-            lines.append(f"note: {format_size(omitted)} of {name} were left out")
+    omitted = [*_omitted("stdout", run.stdout_omitted_bytes), *_omitted("stderr", run.stderr_omitted_bytes)]
+    lines += [f"note: {note}" for note in omitted]
     lines += describe_artifacts(run.artifacts)
     printed = [(name, text) for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
     if run.result:

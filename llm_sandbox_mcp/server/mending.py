@@ -11,7 +11,10 @@ class Mending:
     """An application that gets the bodies of MCP's messages as `mended_json`."""
 
     def __init__(self, app: ASGIApp, largest: int) -> None:
-        """`largest` is the size of the largest body that the application accepts; larger ones stay as they are."""
+        """`largest` is the size of the largest body that the application accepts; larger ones stay as they are.
+
+        Bytes that are not UTF-8 become three each: a body of them can grow until the application refuses it.
+        """
         self._app = app
         self._largest = largest
 

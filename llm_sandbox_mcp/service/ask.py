@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
 
 
 def only_options(given: Mapping[str, object]) -> None:
-    """Raises `TypeError` for an argument that is no option, as Python does: what else an `Ask` has is not for programs."""
+    """Raises `TypeError` for an argument that is no option, as Python does: programs set nothing else of an `Ask`."""
     for name in given:
         if name not in Options.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}; options: {', '.join(Options.__annotations__)}")

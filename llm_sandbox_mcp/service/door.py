@@ -56,6 +56,7 @@ class Door:
         self._check_room(session.id)
         work = self._enter(checked, session, alone=True)
         self._prune()
+        session.join()  # before its task has begun, another new session could close this one to make room
         self._tasks.start_soon(work.do_alone, self._running.do)
         return work
 

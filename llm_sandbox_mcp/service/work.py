@@ -72,7 +72,8 @@ class Work:
         self._new: Mapping[StreamName, NewOutput] = {"stdout": NewOutput(shown), "stderr": NewOutput(shown)}
         self._listeners: list[Listener] = []
         self._scope = anyio.CancelScope()
-        self._ended = anyio.Event()
+        self._awaited: anyio.Event | None = None
+        """Set at its end; made when somebody waits for that."""
         self._result: Result | None = None
         self._error: Exception | None = None
 
@@ -94,7 +95,7 @@ class Work:
     @property
     def ended(self) -> bool:
         """Whether its result, or its error, is known."""
-        return self._ended.is_set()
+        return self.state == "ended"
 
     @property
     def cancelled(self) -> bool:
@@ -128,8 +129,10 @@ class Work:
 
         The work goes on if the caller is cancelled.
         """
-        with self.passing_on(listener), anyio.move_on_after(seconds):
-            await self._ended.wait()
+        if not self.ended:
+            self._awaited = self._awaited or anyio.Event()
+            with self.passing_on(listener), anyio.move_on_after(seconds):
+                await self._awaited.wait()
         if self._error is not None:
             self.given = True
             raise self._error.with_traceback(None)  # otherwise it would grow each time
@@ -190,15 +193,17 @@ class Work:
             with self._scope:
                 self._result = await act(self)
             self._result = self._result or self._cancelled()
-        except anyio.get_cancelled_exc_class():
-            self._result = self._cancelled()
-            raise
         except Exception as error:
             self._error = error
             raise
+        except BaseException:  # its caller is cancelled
+            self._result = self._cancelled()
+            raise
         finally:
             self.state, self.ended_at = "ended", anyio.current_time()
-            self._ended.set()
+            self.request = None  # which leads back here, and would wait for the garbage collector
+            if self._awaited is not None:
+                self._awaited.set()
 
     async def do_alone(self, act: "Act") -> None:
         """Does it in a task of its own; its result and its error are for those who wait for them."""
@@ -210,8 +215,11 @@ class Work:
             _log.exception("%s failed", "an installation" if self.installs else "a run")
         finally:
             # Results are kept for long, and megabytes can have been asked and reported.
-            self.request = self.report = None
+            self.report = None
             self.ask = replace(self.ask, code=None if self.installs else "", variables=None, stdin="")
+            if self._error is not None:  # the frames of a traceback keep all that was asked, too
+                self._error.__cause__ = self._error.__context__ = self._error.__traceback__ = None
+            self.session.leave()
 
     def _limited(self, request: RunRequest) -> RunRequest:
         policy = self.policy
@@ -221,6 +229,7 @@ class Work:
     def _cancelled(self) -> Result:
         if self.installs:
             return Installation(self.session_id, (), "cancelled")
+        when = "while its code ran" if self.state in ("running", "saving") else "before its code had begun"
         return Execution(
             status="cancelled",
             exit_code=130,
@@ -230,7 +239,7 @@ class Work:
             duration=0.0,
             session_id=self.session_id,
             session_state="ended" if self.session.closed else "kept",
-            notes=(Note("cancelled", "it was cancelled before its code had begun"),),
+            notes=(Note("cancelled", f"it was cancelled {when}"),),
         )
 
 

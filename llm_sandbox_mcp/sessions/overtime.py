@@ -51,6 +51,7 @@ class Overtime:
         """Calls `end` if processes of the sandbox go on using the processor after the deadline."""
         self._watched[sandbox] = _Watched(sandbox, end, deadline)
         if deadline < self._asleep_until:
+            self._asleep_until = deadline
             self._wake.set()
 
     def forget(self, sandbox: Sandbox) -> None:
@@ -60,11 +61,14 @@ class Overtime:
     async def _serve(self) -> None:
         while True:
             now = anyio.current_time()
-            async with open_tasks() as tasks:
-                for watched in [watched for watched in self._watched.values() if watched.due <= now]:
-                    tasks.start_soon(self._try, watched)
+            if due := [watched for watched in self._watched.values() if watched.due <= now]:
+                async with open_tasks() as tasks:
+                    for watched in due:
+                        tasks.start_soon(self._try, watched)
             self._wake = anyio.Event()
-            self._asleep_until = min((watched.due for watched in self._watched.values()), default=float("inf"))
+            # If the sandbox that it woke for is used again, its next deadline is later: then no run needs to wake it.
+            otherwise = self._asleep_until if self._asleep_until > now else float("inf")
+            self._asleep_until = min((watched.due for watched in self._watched.values()), default=otherwise)
             with anyio.CancelScope(deadline=self._asleep_until):
                 await self._wake.wait()
 

@@ -108,6 +108,15 @@ class Session:
         """Whether the next use finds the sandbox of the last one."""
         return self._lease is not None and self._lease.sandbox.alive
 
+    def join(self) -> None:
+        """Counts somebody who uses it, or will do so at once: a session in use is not closed to make room."""
+        self._users += 1
+
+    def leave(self) -> None:
+        """Counts one user less."""
+        self._users -= 1
+        self.used_at = anyio.current_time()
+
     @asynccontextmanager
     async def exclusive(self, take_back: Callable[[], None] | None = None) -> AsyncIterator[None]:
         """Waits for this session's turn and holds it; raises `UnknownSession` if it was closed meanwhile.
@@ -117,7 +126,7 @@ class Session:
         Processes that the use leaves running may go on until its deadline, however the use ends. If the sandbox is
         lost meanwhile, the error is the one that its engine reports.
         """
-        self._users += 1
+        self.join()
         self.uses += 1
         try:
             async with self._turn:
@@ -136,8 +145,7 @@ class Session:
                 finally:
                     self._take_back = None
         finally:
-            self._users -= 1
-            self.used_at = anyio.current_time()
+            self.leave()
             if self._lease is not None and not self.busy:
                 self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
 
@@ -203,20 +211,20 @@ class Session:
         if outcome.silence:
             unknown_end = f"{outcome.silence.cause}, and what the code did is unknown"
             raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
-        with anyio.CancelScope(shield=True):
-            until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
-            used, fullness, answers = await self._check(sandbox, before, outcome, until)
-            left_alone = outcome.alive or outcome.ending == "exited" or outcome.floods
-            if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
-                self.drop("the code was killed")
-            elif overcrowded(fullness, limits):
-                self.drop("there were more files and folders than allowed")
-            elif not answers:
-                self.drop("the sandbox did not answer any more")
-            elif not outcome.alive:
-                self._interpreters.pop(name, None)
+        until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
+        used, fullness, answers = await self._check(sandbox, before, outcome, until)
+        left_alone = outcome.alive or outcome.ending == "exited" or outcome.floods
+        if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
+            self.drop("the code was killed")
+        elif overcrowded(fullness, limits):
+            self.drop("there were more files and folders than allowed")
+        elif not answers:
+            self.drop("the sandbox did not answer any more")
+        elif not outcome.alive:
+            self._interpreters.pop(name, None)
+            with anyio.CancelScope(shield=True):
                 await interpreter.close()
-                ended = self._loss = _end_of(name)
+            ended = self._loss = _end_of(name)
         left = sandbox if self._lease is not None else None
         return Ran(outcome, used, fullness, loss, ended, left, left is None or not outcome.alive)
 
@@ -247,13 +255,13 @@ class Session:
     async def _check(
         self, sandbox: Sandbox, before: Usage, outcome: Outcome, until: float
     ) -> tuple[Usage, Fullness, bool]:
-        """The usage of the run, how full the folders are, and whether both were known in time.
+        """The usage of the run, how full the folders are, and whether both were known in time; it cannot be cancelled.
 
         A pod is queried for this, and processes that the code left running can keep it too busy. In a sandbox that has
         ended none are left, and its engine limits how long it looks for the reason.
         """
         used, fullness = Usage(), Fullness()
-        with anyio.CancelScope(deadline=until if sandbox.alive else math.inf) as scope:
+        with anyio.CancelScope(shield=True, deadline=until if sandbox.alive else math.inf) as scope:
             used = (await sandbox.usage()).since(before)
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
         return used, fullness, not scope.cancelled_caught

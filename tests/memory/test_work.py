@@ -7,13 +7,15 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import CapacityReached, StartFailed, UnknownRun
+from llm_sandbox_mcp.base.principal import USER
 from llm_sandbox_mcp.base.results import Execution, StreamName
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.service.work import Listener, Work
 from llm_sandbox_mcp.testing import asking
 from llm_sandbox_mcp.testing.asking import open_session
-from tests.memory.backend import MemoryBackend
+from tests.memory.backend import PROGRAMS, MemoryBackend, MemoryProcess
 
 from .conftest import run
 
@@ -343,7 +345,7 @@ async def test_runs_that_are_started_at_the_same_time_are_counted(service: Servi
     assert len(started) == 32
 
 
-@pytest.mark.parametrize("changes", [{"sessions": {"max": 12}, "pool": {"max": 12}}], ids=["12 sessions"])
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 13}, "pool": {"max": 13}}], ids=["13 sessions"])
 async def test_however_many_runs_others_have_each_session_can_have_some(service: Service) -> None:
     sessions = [open_session(service, "script") for _ in range(12)]
     counts = []
@@ -355,3 +357,51 @@ async def test_however_many_runs_others_have_each_session_can_have_some(service:
         counts.append(len(service.door.of_session(session)))
     assert counts == [32, 32, 32, 32, 20, *[4] * 7]
     assert (await ended(await start(service, "print one"))).status == "ok"
+
+
+async def test_work_whose_code_has_run_is_not_cancelled_while_its_files_are_saved(
+    service: Service, engine: MemoryBackend
+) -> None:
+    async def slow(process: MemoryProcess) -> int:
+        await anyio.sleep(5)
+        return 0
+
+    engine.programs = {**PROGRAMS, "tar": slow}
+    found = await start(service, 'set x 1\nreport {"files": ["a"]}')
+    assert await found.wait(1) is None
+    assert found.state == "saving"
+    found.cancel()
+    await service.sessions.interrupt(found.session_id)
+    assert (await ended(found)).status == "ok"
+    assert (await run(service, "get x", session_id=found.session_id)).result == "1"
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 3, "starts_per_second": 1000.0}}], ids=["3 sessions"])
+async def test_sessions_whose_work_starts_next_are_not_closed_to_make_room(service: Service) -> None:
+    checked = await service.door.check(Ask(caller=USER, code="print one", language="script"))
+    started: list[Work] = []
+    for _ in range(10):
+        with suppress(CapacityReached):
+            started.append(service.door.start(checked))
+    assert len(started) == 3
+    assert [(await ended(found)).status for found in started] == ["ok"] * 3
+    assert not any(info.running for info in service.sessions.list())
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "attended"])
+async def test_nothing_that_was_asked_waits_for_the_garbage_collector(
+    service: Service, engine: MemoryBackend, fails: bool
+) -> None:
+    code = f"print {'one' * 1000}"
+    gc.disable()
+    try:
+        if fails:
+            engine.failure = StartFailed("no sandbox today; try tomorrow")
+            found = await start(service, code)
+            with suppress(StartFailed):
+                await found.wait()
+        else:
+            await run(service, code)
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, RunRequest) and kept.code == code]
+    finally:
+        gc.enable()

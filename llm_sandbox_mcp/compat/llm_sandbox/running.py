@@ -12,7 +12,7 @@ import anyio
 from ...aio.tasks import open_tasks
 from ...base.errors import SandboxError
 from ...base.results import Execution, OnOutput
-from ...base.text import EscapingFormatter
+from ...base.text import EscapingFormatter, valid
 from ...sandboxes import Printed, Sandboxes, Session
 from ...service import Service
 from ...service.ask import Options
@@ -51,7 +51,7 @@ class CellSession(Session):
         request, runner = checked.request, checked.language.handler.runner
         assert request is not None  # there is code
         if cell.wrap is not None:
-            whole = cell.wrap(request.code).encode(errors="replace").decode()
+            whole = valid(cell.wrap(request.code))
             request = replace(request, code=whole, instead=None)
         request = replace(request, last=cell.last and runner is not None and runner.exits)
         return (await door.attend(replace(checked, request=request), Listener(on_output))).execution
