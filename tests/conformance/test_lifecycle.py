@@ -137,6 +137,7 @@ async def test_a_runner_that_was_never_closed_leaves_no_descriptor_after_its_san
 
 ORDINARY = """
 import anyio, anyio.lowlevel, os, pathlib, sys
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from llm_sandbox_mcp.profile.profile import load_profile
 
@@ -161,15 +162,15 @@ async def main():
     with anyio.fail_after(30):
         async with open_service(profile) as service:
             checks = {check.name: check.state for check in await service.backend.probe()}
-            first = await service.execute("x=41; echo $(id -u)", language="bash")
-            second = await service.execute("echo $((x + 1))", language="bash", session_id=first.session_id)
-            stubborn = await service.execute("trap '' INT; while :; do :; done", language="bash", timeout=0.3)
+            first = await execute(service, "x=41; echo $(id -u)", language="bash")
+            second = await execute(service, "echo $((x + 1))", language="bash", session_id=first.session_id)
+            stubborn = await execute(service, "trap '' INT; while :; do :; done", language="bash", timeout=0.3)
             for passed in range(60):
                 await given_up(service, passed)
             async with anyio.create_task_group() as tasks:
                 async def close(stream, text):
                     tasks.start_soon(service.sessions.close, first.session_id)
-                closed = await service.execute("echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
+                closed = await execute(service, "echo x; while :; do :; done", language="bash", session_id=first.session_id, on_output=close)
             statuses = stubborn.status, closed.status
             print(os.geteuid(), checks["limits"], checks["user of the machine"], first.stdout.text.strip(), second.stdout.text.strip(), *statuses)
 anyio.run(main)

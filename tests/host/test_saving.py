@@ -24,15 +24,16 @@ FILES = 300
 SERVER = """
 import sys, anyio
 from pathlib import Path
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.engines import small_profile
 
 async def main(folder, top):
     profile = small_profile("embedded", Path(folder), files={"folders": [f"{top}:rwd"]}, pool={"min": 0})
     async with open_service(profile) as service:
-        await service.execute("1")
+        await execute(service, "1")
         print("ready", flush=True)
-        await service.execute(sys.stdin.read())
+        await execute(service, sys.stdin.read())
 
 anyio.run(main, *sys.argv[1:])
 """

@@ -109,7 +109,8 @@ def test_the_kernel_refuses_every_denied_call() -> None:
 def test_the_filter_changes_no_answer_to_an_allowed_call() -> None:
     numbers = json.dumps({n: number_of(n) for n, c in CALLS.items() if c.verdict == ALWAYS and number_of(n) >= 0})
     with_filter, without = (inside(PYTHON, "-I", "-c", EACH, numbers, filtered=filtered) for filtered in (True, False))
-    assert (with_filter.returncode, with_filter.stderr) == (0, "")
+    # Not that nothing is on standard error: on some kernels a child notices that a call has overwritten its stack.
+    assert with_filter.returncode == 0, with_filter.stderr
     answers = json.loads(without.stdout)
     assert len(answers) > 200
     assert json.loads(with_filter.stdout) == answers
