@@ -118,7 +118,7 @@ async def test_an_installation_does_not_hide_that_state_was_lost_before_it(servi
 @pytest.mark.anyio
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize(
-    ("install", "reached"),
+    ("command", "reached"),
     [
         ("yes >full", "disk limit of 16MiB was reached (limits.disk"),
         ("for n in $(seq 2000); do true >$n; done; false", "limit of 1000 files and folders was reached (limits.files"),
@@ -133,7 +133,7 @@ async def test_a_limit_that_an_installation_reached_is_named(command: str, reach
     with host_folder() as folder, anyio.fail_after(LIMIT):
         shutil.copytree(LANGUAGES["bash"].folder, folder / "mine/bash")
         with (folder / "mine/bash/handler.toml").open("a") as definition:
-            definition.write(f"{MANAGER}install = {json.dumps(['sh', '-c', install])}\n")
+            definition.write(f"{MANAGER}install = {json.dumps(['sh', '-c', command])}\n")
         profile = small_profile(
             "embedded", folder, handlers={"folders": (str(folder / "mine"),)}, limits={"files": 1000}
         )
