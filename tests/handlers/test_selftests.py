@@ -111,7 +111,7 @@ async def test_a_language_behaves_as_its_selftest_says(
         if language not in shared:
             with lasting():
                 shared[language] = open_session(service, language)
-                await service.sessions.refresh(shared[language])
+                await service.sessions.refresh(shared[language], language)
         for run in case.run:
             with anyio.fail_after(LIMIT):
                 await _check(service, shared[language], language, run)
