@@ -4,6 +4,7 @@ characters."""
 import json
 import logging
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -52,6 +53,16 @@ def mended_json(data: bytes) -> bytes:
         return data
     text = data.decode(errors="replace").replace(r"\\", "\0")
     return _LONE_ESCAPES.sub(r"\\ufffd", text).replace("\0", r"\\").encode()
+
+
+def parsed_json(data: bytes, parse: Callable[[bytes], _Value]) -> _Value:
+    """What the parser makes of JSON, or else of the mended JSON; raises its `ValueError` if it can read neither."""
+    try:
+        return parse(data)
+    except ValueError:
+        if (mended := mended_json(data)) == data:
+            raise
+        return parse(mended)
 
 
 def _is_valid(data: bytes) -> bool:

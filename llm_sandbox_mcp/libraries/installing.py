@@ -224,7 +224,7 @@ class Lines:
         try:
             # With the name in front, no package can imitate a line of the server.
             await self._on_progress(f"{self._manager}: {one_line(text)}")
-        except Exception as error:
+        except Exception as error:  # raised once the package manager has ended, as itself and not in a group
             self.error = error
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -20,12 +21,11 @@ from mcp.types import (
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
-    JSONRPCMessage,
     jsonrpc_message_adapter,
 )
 
 from ..aio.fds import readable, writable
-from ..base.text import mended_json
+from ..base.text import parsed_json
 from ..base.units import format_size
 
 _READ_SIZE = 1 << 16
@@ -67,6 +67,8 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     written = anyio.Event()
     progress = anyio.Event()
 
+    parse = partial(jsonrpc_message_adapter.validate_json, by_name=False)
+
     async def read() -> None:
         async with in_send:
             async for line in _lines(source):
@@ -76,7 +78,7 @@ async def stdio_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                     await out_send.send(_refusal(_id(line), INVALID_REQUEST, _TOO_LONG))
                     continue
                 try:
-                    message = _parsed(line)
+                    message = parsed_json(line, parse)
                 except ValueError as error:
                     # The package does not answer such a message, and its sender would wait forever.
                     if (request_id := _id(line)) is not None:
@@ -144,16 +146,6 @@ async def _lines(fd: int) -> AsyncIterator[bytes]:
             del pending[_END:-_END]
         if not data:
             return
-
-
-def _parsed(line: bytes) -> JSONRPCMessage:
-    """The message in a line; raises `ValueError` if it cannot be read even with valid Unicode."""
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        if (mended := mended_json(line)) == line:
-            raise
-        return jsonrpc_message_adapter.validate_json(mended, by_name=False)
 
 
 def _id(line: bytes) -> int | str | None:

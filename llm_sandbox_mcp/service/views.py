@@ -48,7 +48,7 @@ class _Copy:
     told: dict[str, Entry] = field(default_factory=dict)
     """What code made and what is never saved, as a note has said."""
     hidden: Collection[str] = ()
-    """The same for hidden files and folders."""
+    """Hidden files and folders that a note has named."""
     folders: Mapping[str, int] = field(default_factory=dict)
     """The inodes of its folders when it was last as the folder was."""
     listed: int = 0

@@ -2,7 +2,7 @@
 
 import sys
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # without `typing`, which the launcher needs as little
 if TYPE_CHECKING:
     from ..base import Backend, Surroundings
     from .settings import Settings as Settings

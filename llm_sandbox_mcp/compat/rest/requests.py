@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from ...aio.tasks import open_tasks
 from ...base.errors import InvalidArgument
-from ...base.text import mended_json
+from ...base.text import parsed_json
 from ...base.units import format_size
 from ...toml.corrections import first_mistake
 from .models import NAME, SHARED, Body
@@ -75,7 +75,7 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
         raise Refused(415, "the body must be JSON; send it with the header Content-Type: application/json")
     body = await read_bytes(request, LARGEST_BODY)
     try:
-        return _parsed(body, model)
+        return parsed_json(body, model.model_validate_json)
     except ValidationError as error:
         mistake = first_mistake(error)
     if mistake.kind == "json_invalid":
@@ -84,16 +84,6 @@ async def read_json(request: Request, model: type[_Model]) -> _Model:
         raise InvalidArgument("no code in the body", 'send {"code": "..."}')
     reason = mistake.reason[:1].lower() + mistake.reason[1:]
     raise Refused(422, f"{mistake.key[:100] or 'the body'}: {reason}; see /openapi.json for valid requests")
-
-
-def _parsed(body: bytes, model: type[_Model]) -> _Model:
-    """The body as the model's type; raises `ValidationError` if it cannot be read even with valid Unicode."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError:
-        if (mended := mended_json(body)) == body:
-            raise
-        return model.model_validate_json(mended)
 
 
 async def until_gone(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:

@@ -80,10 +80,11 @@ class Rest:
         """Runs Python code with these variables, and returns the values of its names. They stay for the next call."""
         body = await read_json(request, ExecuteCode)
         seconds = body.timeout_seconds if "timeout_seconds" in body.model_fields_set else None
-        with self._sessions.using(session_of(request, body), principal_of(request)) as named:
+        caller = principal_of(request)
+        with self._sessions.using(session_of(request, body), caller) as named:
             log = _Logging(named, "execute")
             try:
-                ask = Ask(caller=named.owner, code=body.code, variables=body.local_dict, timeout=seconds)
+                ask = Ask(caller=caller, code=body.code, variables=body.local_dict, timeout=seconds)
                 checked = await check(self._service, ask)
                 (execution, inspection), notes = await self._sessions.use(
                     named, lambda session: inspect(self._service, checked.within(session))
@@ -101,10 +102,11 @@ class Rest:
     async def install_libraries(self, request: Request) -> Response:
         """Installs libraries from the package index into the session."""
         body = await read_json(request, InstallLibraries)
-        with self._sessions.using(session_of(request, body), principal_of(request)) as named:
+        caller = principal_of(request)
+        with self._sessions.using(session_of(request, body), caller) as named:
             log = _Logging(named, "install")
             try:
-                checked = await self._service.door.check(Ask(caller=named.owner, libraries=body.libraries))
+                checked = await self._service.door.check(Ask(caller=caller, libraries=body.libraries))
                 work, notes = await self._sessions.use(
                     named, lambda session: self._service.door.attend(checked.within(session))
                 )
