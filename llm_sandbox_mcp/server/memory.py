@@ -6,6 +6,7 @@ others wait, bodies that arrive slowly give way. Clients are told apart by their
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +28,7 @@ _PARSED = ((b"[", 64), (b"{", 64), (b":", 96), (b",", 32))
 """Bytes that lists, objects and their elements take in addition once they are parsed: 4 MiB of `{},` become 100 MB."""
 _TEXT, _WIDE = 2, 5
 """Copies of strings that parsing makes, and what they take if one character of them takes four bytes."""
-_FOUR = 0xF0
+_FOUR = re.compile(rb"[\xf0-\xff]")
 """The first byte of such a character, in UTF-8; or a larger one."""
 _FULL = "the server has no room for the body now; send less at once, or try again in a few seconds"
 _SLOW = "the body took too long to arrive while others waited; send it faster or less at once, or try again"
@@ -58,7 +59,7 @@ class Parsed:
         unclear = b"\0" in part
         outside = part if unclear else b"".join(pieces[self._in_string :: 2])
         self._in_string ^= len(pieces) % 2 == 0
-        self._wide = self._wide or unclear or b"\\u" in text or max(part, default=0) >= _FOUR
+        self._wide = self._wide or unclear or b"\\u" in text or not (part.isascii() or _FOUR.search(part) is None)
         self._text += len(part) if unclear else len(part) - len(outside)
         self._size += len(part) + sum(outside.count(sign) * more for sign, more in _PARSED)
 
