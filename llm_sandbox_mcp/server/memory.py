@@ -51,15 +51,19 @@ class Parsed:
 
     def add(self, part: bytes) -> None:
         """Counts a part, wherever the body is cut, in time that grows with its bytes."""
-        text = (self._escape + part).replace(b"\\\\", b"")
-        self._escape = b"\\" if text.endswith(b"\\") else b""
+        text, self._escape = self._escape + part, b""
+        if b"\\" in text:
+            text = text.replace(b"\\\\", b"")
+            self._escape = b"\\" if text.endswith(b"\\") else b""
+            self._wide = self._wide or b"\\u" in text
+            text = text.replace(b'\\"', b"")
         # Without what is escaped, each quotation mark begins or ends a string.
-        pieces = text.replace(b'\\"', b"").split(b'"')
+        pieces = text.split(b'"')
         # In UTF-16, which is JSON as well, these bytes can mean anything; in UTF-8, zeros are never allowed.
         unclear = b"\0" in part
         outside = part if unclear else b"".join(pieces[self._in_string :: 2])
         self._in_string ^= len(pieces) % 2 == 0
-        self._wide = self._wide or unclear or b"\\u" in text or not (part.isascii() or _FOUR.search(part) is None)
+        self._wide = self._wide or unclear or not (part.isascii() or _FOUR.search(part) is None)
         self._text += len(part) if unclear else len(part) - len(outside)
         self._size += len(part) + sum(outside.count(sign) * more for sign, more in _PARSED)
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import anyio
 import pytest
@@ -56,8 +57,7 @@ class Client:
 
     def send(self, size: int, *, more: bool = False, text: bytes = b" ") -> None:
         """Sends so many bytes, the last ones unless there are more."""
-        body = (text * (size // len(text) + 1))[:size]
-        self._parts.send_nowait({"type": "http.request", "body": body, "more_body": more})
+        self._parts.send_nowait({"type": "http.request", "body": _filled(size, text), "more_body": more})
 
     async def ask(self, server: Bodies) -> None:
         """Does the request, until it is answered."""
@@ -77,6 +77,12 @@ class Client:
         with self._parts, self._given:
             await server(self.scope, receive, send)
         self.answered.set()
+
+
+@lru_cache(maxsize=8)
+def _filled(size: int, text: bytes) -> bytes:
+    """A body, which many clients send in turn."""
+    return (text * (size // len(text) + 1))[:size]
 
 
 class Server:
