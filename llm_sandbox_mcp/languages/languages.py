@@ -255,18 +255,9 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
 
     Raises `ProfileError` with file and key for any mistake: a language is never dropped silently.
     """
-    found: dict[str, Language] = {}
-    for root in (HANDLERS, *map(Path, folders)):
-        here: dict[str, Language] = {}
-        for path in _definitions(root):
-            language = Language(path.parent, as_model(Handler, read_toml(path), path, reference=_KEYS))
-            if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
-                step = "add it to the same folder"
-                raise ProfileError("the file names.scm is missing", step, file=path, key="grammar")
-            if (other := here.setdefault(language.name, language)) is not language:
-                reason = f"{language.name!r} is also the name in {other.definition}"
-                raise ProfileError(reason, "change one of them", file=path, key="name")
-        found |= here
+    found = {**_included()}
+    for folder in folders:
+        found |= _languages_in(Path(folder))
     _check_aliases(found)
     _check_companions(found)
     return Languages(found.values())
@@ -274,8 +265,27 @@ def load_languages(folders: Iterable[str] = ()) -> Languages:
 
 @cache
 def included_languages() -> Languages:
-    """The languages that are included in this package, read once."""
+    """The languages that are included in this package."""
     return load_languages()
+
+
+@cache
+def _included() -> Mapping[str, Language]:
+    """Read once in a process: a program may open many services, and to read these takes longer than all else of it."""
+    return _languages_in(HANDLERS)
+
+
+def _languages_in(root: Path) -> dict[str, Language]:
+    found: dict[str, Language] = {}
+    for path in _definitions(root):
+        language = Language(path.parent, as_model(Handler, read_toml(path), path, reference=_KEYS))
+        if language.handler.grammar is not None and not (language.folder / "names.scm").is_file():
+            step = "add it to the same folder"
+            raise ProfileError("the file names.scm is missing", step, file=path, key="grammar")
+        if (other := found.setdefault(language.name, language)) is not language:
+            reason = f"{language.name!r} is also the name in {other.definition}"
+            raise ProfileError(reason, "change one of them", file=path, key="name")
+    return found
 
 
 def _definitions(root: Path) -> list[Path]:
