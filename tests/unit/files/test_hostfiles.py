@@ -192,6 +192,18 @@ async def test_an_impossible_path_is_refused(root: Path, name: str) -> None:
             await use(f"{root}/{name}", root)
 
 
+@pytest.mark.parametrize(
+    "path", ["", "folder/file", "./folder/file", "~/file", "{root}/folder/file\0", "\0{root}/file"]
+)
+async def test_a_path_that_is_not_absolute_is_refused_wherever_the_server_was_started(
+    root: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    for use in (read, write):
+        with pytest.raises(BadHostPath, match="on this machine must be an absolute path"):
+            await use(path.format(root=root), root)
+
+
 async def test_a_link_that_changed_before_it_was_read_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "link").symlink_to("folder")
     monkeypatch.setattr(os, "readlink", _gone)

@@ -213,12 +213,16 @@ def test_the_links_of_a_json_page_are_at_their_places_only(
             '{"versions":{"dist":{"tarball":"no"},"2":{"d":{"dist":{"tarball":"no"}},"dist":{"a":[],"tarball":"yes"}}}}',
         ),
         (NPM, '{"versions":[{"1":{"dist":{"tarball":"no"}}}],"dist":[{"tarball":"no"}],"tarball":"no"}'),
+        # Malformed: only what directly follows the colon is the value.
+        (SIMPLE, '{"files":[{"url":1"no"},{"url":{}"no"},{"url":[]"no"},{"url" "no"},{"url":"yes""no","url":"yes"}]}'),
     ],
 )
 def test_the_same_key_elsewhere_has_no_link(kind: str, page: str) -> None:
     wanted = page.replace("yes", "YES").encode()
     assert rewritten(kind, page.encode()) == wanted
     assert rewritten(kind, page.encode(), *range(len(page))) == wanted
+    for cut in range(len(page)):
+        assert rewritten(kind, page.encode(), cut) == wanted
 
 
 @pytest.mark.parametrize(
