@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -116,6 +117,20 @@ def test_a_new_file_has_its_content_mode_and_time(folder: Path, kernel: str) -> 
     assert (folder / "file").read_bytes() == b"content"
     assert (state.st_mode & 0o7777, state.st_mtime_ns, state.st_nlink) == (0o750, 10**18, 1)
     assert stamp == Stamp.of(state)
+
+
+def test_nobody_else_can_read_a_file_that_has_no_name_yet(folder: Path, kernel: str) -> None:
+    def modes() -> list[int]:
+        found = []
+        with open_folder(folder) as opened, new_file(opened) as draft:
+            draft.write(b"secret")
+            for number in os.listdir("/proc/self/fd"):
+                with suppress(FileNotFoundError):  # that of the list itself
+                    if os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/"):
+                        found.append(stat.S_IMODE(os.stat(f"/proc/self/fd/{number}").st_mode))
+        return found
+
+    assert on(kernel, modes) == [0o600]
 
 
 def test_a_time_in_the_future_is_not_set(folder: Path) -> None:

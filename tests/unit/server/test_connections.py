@@ -1,16 +1,16 @@
 """Requests whose clients are gone, and which go on: they count for their own clients only."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from llm_sandbox_mcp.server.connections import bounded
+from llm_sandbox_mcp.server.connections import TOO_LATE, SingleAnswer, bounded
 
 pytestmark = pytest.mark.anyio
 
@@ -90,3 +90,51 @@ async def test_requests_that_clients_left_behind_take_nothing_from_others() -> N
                 await application.works_on(MOST + owner - 1)
         async with listening(Application()) as port:
             assert await ask(port, "127.0.0.1") == b"200"
+
+
+START: Message = {"type": "http.response.start", "status": 200, "headers": []}
+PART: Message = {"type": "http.response.body", "body": b"x", "more_body": True}
+REST: Message = {"type": "http.response.body", "body": b"y"}
+
+
+class Answering:
+    """Sends some messages, and then fails."""
+
+    def __init__(self, messages: Sequence[Message], error: type[Exception]) -> None:
+        self._messages = messages
+        self._error = error
+        self.sent: list[Message] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for message in self._messages:
+            await send(message)
+        raise self._error
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    async def answer(self) -> None:
+        await SingleAnswer(self)({}, anyio.sleep_forever, self.send)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", TOO_LATE)
+@pytest.mark.parametrize("sent", [(START, REST), (START, PART, REST), (START, {**REST, "more_body": False})])
+async def test_an_error_after_the_answer_is_dropped_with_all_that_would_answer_again(
+    sent: Sequence[Message], error: type[Exception]
+) -> None:
+    answering = Answering([*sent, START, REST], error)
+    await answering.answer()
+    assert answering.sent == [*sent]
+
+
+@pytest.mark.parametrize("sent", [(), (START,), (START, PART)])
+async def test_an_error_before_the_end_of_the_answer_is_raised(sent: Sequence[Message]) -> None:
+    answering = Answering(sent, TOO_LATE[0])
+    with pytest.raises(TOO_LATE[0]):
+        await answering.answer()
+    assert answering.sent == [*sent]
+
+
+async def test_another_error_after_the_answer_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Answering([START, REST], ZeroDivisionError).answer()
