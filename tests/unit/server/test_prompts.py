@@ -9,8 +9,7 @@ from mcp.types import TextContent
 
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
-
-from .fake import FakeService
+from tests.mcp.fake import FakeService
 
 pytestmark = pytest.mark.anyio
 

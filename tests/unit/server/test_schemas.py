@@ -39,11 +39,10 @@ from llm_sandbox_mcp.server.access import require_token
 from llm_sandbox_mcp.server.audience import Audience, Peer
 from llm_sandbox_mcp.server.bodies import Bodies
 from llm_sandbox_mcp.server.uris import artifact_uri
+from tests.mcp.fake import NOTHING_PRINTED, PNG, SESSION, FakeService
+from tests.mcp.results import answer, call, refusal, text
+from tests.mcp.wire import CLIENT, message
 from tests.pictures import png
-
-from .fake import NOTHING_PRINTED, PNG, SESSION, FakeService
-from .results import answer, call, refusal, text
-from .wire import CLIENT, message
 
 pytestmark = pytest.mark.anyio
 
