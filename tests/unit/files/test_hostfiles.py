@@ -176,6 +176,27 @@ async def test_nothing_is_written_into_a_repository(root: Path, name: str) -> No
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
+@pytest.mark.parametrize("make", [False, True])
+async def test_a_path_below_a_file_is_refused_and_gets_no_folder_beside_the_file(root: Path, make: bool) -> None:
+    opened = [OpenFolder(str(root), writable=True)]
+    for name in ("folder/file/new", "folder/file/deep/new"):
+        with pytest.raises(BadHostPath, match="on this machine cannot be written: Not a directory"):
+            async with open_target(f"{root}/{name}", opened, Memory().begin(), make=make):
+                pass
+    assert [path.name for path in (root / "folder").iterdir()] == ["file"]
+
+
+async def test_folders_on_the_way_are_made_only_where_that_is_asked_for(root: Path) -> None:
+    opened = [OpenFolder(str(root), writable=True)]
+    with pytest.raises(BadHostPath, match="on this machine cannot be written: No such file or directory"):
+        async with open_target(f"{root}/a/b/new", opened, Memory().begin()):
+            pass
+    assert not (root / "a").exists()
+    async with open_target(f"{root}/a/b/new", opened, Memory().begin(), make=True) as target:
+        await target.write(b"new")
+    assert (root / "a/b/new").read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("name", ["HEAD", "head", "folder/Head"])
 async def test_no_folder_becomes_a_repository(root: Path, name: str) -> None:
     with pytest.raises(
