@@ -5,8 +5,9 @@ import socket
 import anyio
 import pytest
 
+from llm_sandbox_mcp.base.errors import BadAddress
 from llm_sandbox_mcp.server import build_server
-from llm_sandbox_mcp.server.transports import BadAddress, serve_http
+from llm_sandbox_mcp.server.transports import serve_http
 from tests.mcp.fake import FakeService
 
 pytestmark = pytest.mark.anyio

@@ -141,6 +141,20 @@ async def test_every_tool_has_a_title_a_description_and_hints(fake: FakeService,
             assert tool.annotations.open_world_hint in (False, None)
 
 
+@pytest.mark.parametrize("host_files", [True, False])
+async def test_hints_say_what_a_tool_can_do_to_the_world(fake: FakeService, era: str, host_files: bool) -> None:
+    async with connect(fake, era, host_files=host_files) as client:
+        found = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    hints = {name: hint for name, hint in found.items() if hint is not None}
+    assert [*hints] == TOOLS
+    assert [name for name in hints if hints[name].open_world_hint is None] == ["install_libraries"]
+    # No folder of this machine is open, so that artifacts are only read.
+    assert [name for name in hints if hints[name].read_only_hint] == ["get_artifacts"]
+    destructive = ["copy_file"] * host_files + ["manage_session"]
+    assert [name for name in hints if hints[name].destructive_hint] == destructive
+    assert [name for name in hints if hints[name].idempotent_hint] == ["copy_file", "manage_session"]
+
+
 async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_default(era: str) -> None:
     profile = load_profile()
     limits = profile.limits.model_copy(update={"timeout": 10.0})
