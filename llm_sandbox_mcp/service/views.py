@@ -324,7 +324,8 @@ def _take_note(copy: _Copy, plan: Incoming, tree: Tree, packed: Packed, inside: 
         elif now is not None and _is_copy(now, entry, size):
             copy.base[name] = Pair(entry, now)
         elif not why:
-            copy.base[name] = Pair(entry, NEVER)  # a process has changed it since: that counts as the code's change
+            # A process has changed it since: that counts as the code's change, though not of its permissions.
+            copy.base[name] = Pair(entry, NEVER if now is None else NEVER._replace(mode=now.mode))
         elif now is not None and now.kind == "f":
             bad.append(name)
         elif now is not None and before is not None:
