@@ -17,6 +17,7 @@ from llm_sandbox_mcp.base.units import format_size
 from llm_sandbox_mcp.files.beneath import hidden_name
 from llm_sandbox_mcp.files.watching import WatchedFolders
 from llm_sandbox_mcp.service.views import Views
+from tests.disks import small_disk
 from tests.outside_backend.plain_backend import Plain, PlainSandbox
 from tests.unit.policies import POLICY
 
@@ -29,20 +30,26 @@ class Sides(PlainSandbox):
     """A sandbox that is a folder of this machine; it can be full."""
 
     full = False
-    meanwhile: Callable[[], object] | None = None
-    """What code does once its files are on their way out, before anything else is looked at."""
-    _sends = False
+    starts: Callable[[str], object] | None = None
+    """Called with the name of each of our tools before it starts."""
+    looks: Callable[[], object] | None = None
+    """Called before the next list of files is made, once files went in or out."""
+    _moved = False
 
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str = WORKDIR, *, closes_input: bool = False
     ) -> Process:
-        self._sends = self._sends or argv[0] == "tar"
+        tool = "tar" if "tar -x" in " ".join(argv) else argv[0]
+        self._moved = self._moved or tool == "tar"
+        if self.starts is not None:
+            self.starts(tool)
         return await super().spawn(argv, env, cwd, closes_input=closes_input)
 
     async def look(self, command: str, seconds: float) -> bytes:
-        if self._sends and self.meanwhile is not None:
-            meanwhile, self.meanwhile = self.meanwhile, None
-            meanwhile()
+        if self._moved and self.looks is not None:
+            looks, self.looks = self.looks, None
+            looks()
+        self._moved = False
         return await super().look(command, seconds)
 
     async def fullness(self, *, thorough: bool) -> Fullness:
@@ -187,7 +194,7 @@ async def test_a_file_that_code_still_writes_while_it_is_saved_is_told_and_saved
     inside = folders.inside / "notes" / "a"
     inside.write_text("half")
     (folders.inside / "notes" / "b").write_text("whole")
-    folders.sandbox.meanwhile = lambda: inside.write_text("all of it")
+    folders.sandbox.looks = lambda: inside.write_text("all of it")
     saved, torn = await folders.save()
     assert (saved.code, torn.code) == ("results_saved", "results_incomplete")
     assert "code was still writing them while they were saved: a;" in torn
@@ -261,26 +268,27 @@ async def test_with_its_sandbox_only_changes_of_folders_for_writing_are_lost(fol
     assert await only_read.save(None, whole=True, last=True) == []
 
 
-@pytest.mark.parametrize("opened", [{"notes": ""}])
+@pytest.mark.parametrize("opened", [{"notes": ""}, {"notes": ":rw"}])
 @pytest.mark.parametrize("full", [True, False])
 async def test_why_a_copy_could_not_be_written_is_told_once_and_nothing_half_stays(
     folders: Folders, full: bool
 ) -> None:
     """Code of the same user can make a folder where a file should go."""
-    (folders.folder() / "a").write_text("1")
-    (folders.folder() / "b").write_text("1")
+    for name in ("a", "b", "half"):
+        (folders.folder() / name).write_text("1")
     (folders.inside / "notes" / "b" / "own").mkdir(parents=True)
     folders.sandbox.full = full
+    folders.sandbox.looks = lambda: (folders.inside / "notes" / "half").write_text("")
     (told,) = await folders.show()
     assert told.code == "view_stale"
     assert (f"the disk limit of {format_size(DISK)} is reached" in told.cause) == full
     assert ("Cannot open" in told.cause) == (not full)
     assert folders.seen() == {"a": 1}
-    assert await folders.show() == []
     (folders.inside / "notes" / "b" / "own").rmdir()
     (folders.inside / "notes" / "b").rmdir()
     assert await folders.show() == []
-    assert folders.seen() == {"a": 1, "b": 1}
+    assert folders.seen() == {"a": 1, "b": 1, "half": 1}
+    assert await folders.save() == []
 
 
 async def test_a_file_that_code_has_open_is_not_replaced_until_it_is_closed(folders: Folders) -> None:
@@ -296,3 +304,74 @@ async def test_a_file_that_code_has_open_is_not_replaced_until_it_is_closed(fold
         assert folders.seen() == {"a": 1, "b": 2}
     assert await folders.show() == []
     assert folders.seen() == {"a": 2, "b": 2}
+
+
+async def test_a_file_that_goes_while_it_is_copied_is_no_problem(folders: Folders) -> None:
+    for name in ("a", "b"):
+        (folders.folder() / name).write_text("1")
+    folders.sandbox.starts = lambda tool: (folders.folder() / "a").unlink(missing_ok=True) if tool == "tar" else None
+    assert await folders.show() == []
+    assert folders.seen() == {"b": 1}
+    assert await folders.save() == []
+    assert sorted(os.listdir(folders.folder())) == ["b"]
+
+
+@pytest.mark.parametrize(("shift", "kept"), [(0, True), (-(10**9), False), (1, False)])
+async def test_a_copy_may_have_lost_the_fractions_of_a_second(folders: Folders, shift: int, kept: bool) -> None:
+    """Some versions of tar lose them; a file with any other time has been changed by code since it was copied.
+
+    Its permissions have not.
+    """
+    time = 1_700_000_001 * 10**9
+    (folders.folder() / "a").write_text("1")
+    os.utime(folders.folder() / "a", ns=(time + 5, time + 5))
+    inside = folders.inside / "notes" / "a"
+
+    def change() -> None:
+        if not kept:
+            inside.write_text("2")
+        os.utime(inside, ns=(time + shift, time + shift))
+
+    folders.sandbox.looks = change
+    assert await folders.show() == []
+    assert codes(await folders.save()) == ([] if kept else ["results_saved"])
+
+
+@pytest.mark.parametrize("ends", ["unusually", "never"])
+async def test_what_an_unusual_end_left_and_could_not_be_saved_replaces_nothing_later(
+    folders: Folders, ends: str
+) -> None:
+    """Nor does it after a run that ends as usual."""
+    with small_disk(folders.folder(), "4k"):
+        (folders.folder() / "a").write_text("1")
+        await folders.show()
+        (folders.inside / "notes" / "a").write_text("2")
+        (failed,) = await (folders.show() if ends == "never" else folders.save(whole=False))
+        assert (failed.code, failed.step) == ("result_not_saved", "it is tried again after the next run")
+        assert codes(await folders.save()) == ["result_not_saved"]
+        (lost,) = await folders.save(last=True)
+        assert lost.step == "the session has ended, and this is lost"
+        assert (folders.folder() / "a").read_text() == "1"
+
+
+async def test_after_an_unusual_end_without_changes_everything_is_saved_again(folders: Folders) -> None:
+    (folders.folder() / "a").write_text("1")
+    await folders.show()
+    assert await folders.save(whole=False) == []
+    (folders.inside / "notes" / "a").write_text("2")
+    assert codes(await folders.save()) == ["results_saved"]
+    assert (folders.folder() / "a").read_text() == "2"
+
+
+async def test_what_is_gone_from_a_folder_is_gone_from_its_copy_and_was_not_deleted_by_code(folders: Folders) -> None:
+    for name in ("a", "b", "d/c"):
+        (folders.folder() / name).parent.mkdir(exist_ok=True)
+        (folders.folder() / name).write_text("1")
+    await folders.show()
+    await folders.save()
+    (folders.folder() / "a").unlink()
+    (folders.folder() / "d" / "c").unlink()
+    (folders.folder() / "d").rmdir()
+    assert await folders.show() == []
+    assert (os.listdir(folders.inside / "notes"), await folders.save()) == (["b"], [])
+
