@@ -1,6 +1,8 @@
 """Sessions: their number and age, and the limits that callers cannot raise."""
 
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 import anyio
 import pytest
@@ -11,15 +13,20 @@ from llm_sandbox_mcp.base.errors import (
     InvalidArgument,
     PolicyDenied,
     SandboxLost,
+    StartFailed,
     UnknownRun,
     UnknownSession,
 )
 from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.languages.languages import included_languages, load_languages
+from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.profile.profile import Profile
+from llm_sandbox_mcp.runs.interpreter import start_interpreter
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import open_session, start
 from llm_sandbox_mcp.wiring import open_service
-from tests.memory.backend import PROGRAMS, MemoryBackend, open_in_memory, true
+from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, open_in_memory, true
+from tests.unit.policies import POLICY
 
 from .conftest import run
 
@@ -230,3 +237,52 @@ async def test_clearing_a_session_deletes_its_artifacts_and_figures_and_keeps_it
     await service.sessions.clear(session)
     with pytest.raises(UnknownSession):
         await service.sessions.clear(session)
+
+
+@pytest.mark.parametrize("ran", [True, False])
+async def test_a_refreshed_interpreter_has_run_nothing_and_one_that_has_not_is_kept(
+    service: Service, engine: MemoryBackend, ran: bool
+) -> None:
+    session = open_session(service, "script")
+    await service.sessions.refresh(session, "script")
+    if ran:
+        await run(service, "set x 1", session_id=session)
+        assert (await run(service, "get x", session_id=session)).result == "1"
+    for _ in range(2):
+        await service.sessions.refresh(session, "script")
+        assert len([process for process in engine.live["memory-1"].processes if process.running]) == 1
+    assert len(engine.live["memory-1"].processes) == (2 if ran else 1)
+    assert (await run(service, "get x", session_id=session)).result is None
+
+
+@pytest.mark.parametrize("pause", [0.0, 5.0])
+async def test_a_run_waits_for_a_refresh_even_during_its_pause(service: Service, pause: float) -> None:
+    session = open_session(service, "script")
+    begun = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(service.sessions.refresh, session, "script", pause=pause))
+        await anyio.lowlevel.checkpoint()
+        await run(service, "print x", session_id=session)
+    assert anyio.current_time() - begun == pytest.approx(pause, abs=0.5)
+
+
+@pytest.mark.parametrize("environment", [True, False])
+@pytest.mark.parametrize("install", ["apt-get install mine", ""])
+@pytest.mark.parametrize("image", ["debian", ""])
+async def test_a_missing_program_is_named_with_what_helps_there(image: str, install: str, environment: bool) -> None:
+    script = load_languages([str(HANDLERS)])["script"]
+    parts = {
+        "requires": script.handler.requires.model_copy(update={"commands": ("script", "mine"), "install": install}),
+        "environment": included_languages()["python"].handler.environment if environment else None,
+    }
+    language = replace(script, handler=script.handler.model_copy(update=parts))
+    async with MemoryBackend().sandbox(POLICY) as sandbox:
+        sandbox.image = image
+        with pytest.raises(StartFailed, match=f"^script needs mine, which {sandbox.origin} does not have;") as raised:
+            await start_interpreter(sandbox, Places(language))
+    step = raised.value.step
+    if not image:
+        assert step == (install or "install it")
+    else:
+        assert step.startswith("use a separate session for script, or build its image")
+        assert ("containers.environment" in step) == environment

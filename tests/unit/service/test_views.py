@@ -374,4 +374,3 @@ async def test_what_is_gone_from_a_folder_is_gone_from_its_copy_and_was_not_dele
     (folders.folder() / "d").rmdir()
     assert await folders.show() == []
     assert (os.listdir(folders.inside / "notes"), await folders.save()) == (["b"], [])
-
