@@ -17,12 +17,14 @@ from llm_sandbox_mcp.base.errors import (
     UnknownRun,
     UnknownSession,
 )
-from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.base.principal import ANONYMOUS
+from llm_sandbox_mcp.base.results import Execution, Library
 from llm_sandbox_mcp.languages.languages import included_languages, load_languages
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.runs.interpreter import start_interpreter
 from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.testing.asking import open_session, start
 from llm_sandbox_mcp.wiring import open_service
 from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, open_in_memory, true
@@ -286,3 +288,11 @@ async def test_a_missing_program_is_named_with_what_helps_there(image: str, inst
     else:
         assert step.startswith("use a separate session for script, or build its image")
         assert ("containers.environment" in step) == environment
+
+
+async def test_libraries_may_come_before_the_interpreter_that_uses_them(service: Service) -> None:
+    ask = Ask(caller=ANONYMOUS, code="print x", language="script")
+    session = service.sessions.of(await service.door.check(ask))
+    session.use_libraries("script", (Library("a", "1"),))
+    assert (await run(service, "print x", session_id=session.id)).stdout.text == "x\n"
+    session.use_libraries("script", ())

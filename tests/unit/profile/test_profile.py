@@ -1,5 +1,6 @@
 """Every mistake in a profile is reported with file and key; the default profile contains every key."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -173,3 +174,20 @@ def test_settings_of_languages_that_would_have_no_effect_are_mistakes(
     (tmp_path / "own.toml").write_text(text)
     found = load_profile(str(tmp_path / "own.toml")).language_mistakes(load_languages().prepared)
     assert [str(one).removeprefix(f"{tmp_path}/own.toml: ").partition(";")[0] for one in found] == mistakes
+
+
+def test_profiles_with_the_same_settings_are_equal_whatever_their_files_say_of_them(tmp_path: Path) -> None:
+    default = load_profile()
+    for number, text in enumerate(
+        (
+            "",
+            f"[limits]\npids = {default.limits.pids}",
+            f"[languages.python]\nlibraries = {json.dumps(default.language('python').libraries)}",
+            "[kubernetes]\nnamespace = 'unread'",
+        )
+    ):
+        (tmp_path / f"{number}.toml").write_text(f"[backend]\nname = 'docker'\n{text}\n")
+    docker, *others = (load_profile(str(tmp_path / f"{number}.toml")) for number in range(4))
+    assert (others[0].own_limits, others[2].unread) == (("pids",), ("kubernetes",))
+    assert [other == docker for other in others] == [True] * 3
+    assert docker != default

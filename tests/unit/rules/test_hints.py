@@ -145,7 +145,7 @@ def test_a_hint_for_names_matches_if_all_words_occur(text: str) -> None:
     assert NameHint(["os.system"], {}).hits(text)
 
 
-@pytest.mark.parametrize("text", ["", "os", "system", "os.systems", "oslo system", "\u00e9"])
+@pytest.mark.parametrize("text", ["", "os", "system", "os.systems", "oslo system", "\u00e9", "os = 1 + \\\n2"])
 def test_a_hint_for_names_does_not_match_if_a_word_is_missing(text: str) -> None:
     assert not NameHint(["os.system"], {}).hits(text)
 
@@ -168,3 +168,12 @@ def test_code_without_the_sign_of_such_a_name_is_not_parsed() -> None:
     assert not NameHint(["`", "os.system"], signs).hits("os or |other|")
     assert NameHint(["`", "os.system"], signs).hits("`ls`")
     assert NameHint(["`", "?"], signs).hits(""), "a name without words and without a sign can be anywhere"
+
+
+def test_calls_are_told_by_the_longest_word_of_each_name_unless_one_has_no_words() -> None:
+    pieces = NameHint(["os.system", "io.a"], {}).pieces
+    assert pieces is not None
+    assert {b"system", b"io"} <= pieces
+    assert pieces.isdisjoint((b"os", b"a"))
+    assert NameHint(["`", "os.system"], {"`": "`"}).pieces == NameHint(["os.system"], {}).pieces
+    assert NameHint(["os.system", "?"], {}).pieces is None

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import BadPath, InvalidArgument, UnknownFile, UnknownSession
+from llm_sandbox_mcp.base.open_folders import OpenFolder
 from llm_sandbox_mcp.base.principal import ANONYMOUS
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
@@ -126,3 +127,20 @@ async def test_a_reset_drops_files_at_once(service: Service, session: str) -> No
         assert await service.sessions.reset(session) == []
     with pytest.raises(UnknownFile):
         await service.files.pack(session, "a")
+
+
+async def test_a_file_of_this_machine_goes_in_as_a_plain_file_and_a_hidden_one_only_if_that_is_asked_for(
+    service: Service, session: str, tmp_path: Path
+) -> None:
+    files, folders = service.files, [OpenFolder(str(tmp_path / "open"))]
+    (tmp_path / "open").mkdir()
+    for name in ("a", ".hidden"):
+        (tmp_path / "open" / name).write_text("1")
+        (tmp_path / "open" / name).chmod(0o755)
+    assert (await files.copy_in_from_host(session, "a", str(tmp_path / "open/a"), folders)).size == 1
+    with tarfile.open(fileobj=io.BytesIO(await files.pack(session, "a"))) as packed:
+        assert not packed.getmember("a").mode & 0o111
+    hidden = str(tmp_path / "open/.hidden")
+    with pytest.raises(BadPath):
+        await files.copy_in_from_host(session, "h", hidden, folders)
+    await files.copy_in_from_host(session, "h", hidden, folders, hidden=True)
