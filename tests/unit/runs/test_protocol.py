@@ -209,3 +209,25 @@ def test_brackets_in_a_string_are_not_lists() -> None:
 def test_nonces_do_not_repeat() -> None:
     assert len({new_nonce() for _ in range(1000)}) == 1000
     assert len(new_nonce()) == 32
+
+
+def test_a_report_at_each_limit_is_read_and_one_beyond_it_is_not() -> None:
+    least = {"status": "ok", "exit_code": 0}
+    text = json.dumps(least).encode()
+    report = decode_report(text)
+    assert report is not None
+    assert (report.interrupted, report.files_omitted, report.files, report.figures) == (False, 0, (), ())
+    for change in ({"files": ["a"] * 200}, {"figures": ["a"] * 100}, {"exit_code": 2**31 - 1}, {"exit_code": -(2**31)}):
+        assert decode_report(json.dumps({**least, **change}).encode()), change
+    for change in ({"exit_code": 2**31}, {"exit_code": -(2**31) - 1}, {"files_omitted": -1}):
+        assert decode_report(json.dumps({**least, **change}).encode()) is None, change
+    room = (16 << 10) - len(b"".join(text.split(b'"')[::2]))
+    assert decode_report(text + b" " * room) == report
+    assert decode_report(text + b" " * (room + 1)) is None
+
+
+def test_values_at_each_limit_are_read() -> None:
+    deep, wide = "[" * 100 + "]" * 100, json.dumps([[]] * (10_000 - 100 - 1))
+    found = decode_values({"deep": deep, "wide": wide, "more": "[]", "c": "1"})
+    assert found == {"deep": json.loads(deep), "wide": json.loads(wide), "c": 1}
+    assert decode_values({"deeper": f"[{deep}]"}) == {}
