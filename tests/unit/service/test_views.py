@@ -374,3 +374,21 @@ async def test_what_is_gone_from_a_folder_is_gone_from_its_copy_and_was_not_dele
     (folders.folder() / "d").rmdir()
     assert await folders.show() == []
     assert (os.listdir(folders.inside / "notes"), await folders.save()) == (["b"], [])
+
+
+@pytest.mark.parametrize(
+    ("opened", "whole", "moved"),
+    [({"notes": ":rwd"}, True, True), ({"notes": ":rwd"}, False, False), ({"notes": ":rw"}, True, False)],
+)
+async def test_a_folder_moves_with_what_code_has_not_seen_of_it_or_stays(
+    folders: Folders, whole: bool, moved: bool
+) -> None:
+    (folders.folder() / "d").mkdir()
+    for name in ("a", ".hidden"):
+        (folders.folder() / "d" / name).write_text("1")
+    await folders.show()
+    (folders.inside / "notes" / "d").rename(folders.inside / "notes" / "e")
+    notes = await folders.save(whole=whole)
+    assert ("results_moved" in codes(notes), "results_kept" in codes(notes)) == (moved, not moved)
+    assert (folders.folder() / ("e" if moved else "d") / ".hidden").exists()
+    assert (folders.folder() / "d").exists() != moved
