@@ -334,7 +334,10 @@ async def test_a_copy_may_have_lost_the_fractions_of_a_second(folders: Folders, 
 
     folders.sandbox.looks = change
     assert await folders.show() == []
+    tools: list[str] = []
+    folders.sandbox.starts = tools.append
     assert codes(await folders.save()) == ([] if kept else ["results_saved"])
+    assert ("tar" in tools) != kept
 
 
 @pytest.mark.parametrize("ends", ["unusually", "never"])
@@ -342,7 +345,9 @@ async def test_what_an_unusual_end_left_and_could_not_be_saved_replaces_nothing_
     folders: Folders, ends: str
 ) -> None:
     """Nor does it after a run that ends as usual."""
-    with small_disk(folders.folder(), "4k"):
+    with small_disk(folders.folder(), "8k"):
+        filler = folders.folder() / ".filler"
+        filler.write_text("1")
         (folders.folder() / "a").write_text("1")
         await folders.show()
         (folders.inside / "notes" / "a").write_text("2")
@@ -351,12 +356,18 @@ async def test_what_an_unusual_end_left_and_could_not_be_saved_replaces_nothing_
         assert codes(await folders.save()) == ["result_not_saved"]
         (lost,) = await folders.save(last=True)
         assert lost.step == "the session has ended, and this is lost"
-        assert (folders.folder() / "a").read_text() == "1"
+        filler.unlink()
+        assert codes(await folders.save()) == ["results_beside"]
+        assert [(folders.folder() / name).read_text() for name in ("a", "a.from-code")] == ["1", "2"]
 
 
-async def test_after_an_unusual_end_without_changes_everything_is_saved_again(folders: Folders) -> None:
+@pytest.mark.parametrize("touched", [True, False])
+async def test_after_an_unusual_end_without_changes_everything_is_saved_again(folders: Folders, touched: bool) -> None:
     (folders.folder() / "a").write_text("1")
     await folders.show()
+    if touched:
+        (folders.inside / "notes" / "b").touch()
+        (folders.inside / "notes" / "b").unlink()
     assert await folders.save(whole=False) == []
     (folders.inside / "notes" / "a").write_text("2")
     assert codes(await folders.save()) == ["results_saved"]
