@@ -1,10 +1,12 @@
 """The figures that a run of Python code produces, with a real matplotlib.
 
-It takes long because each case needs an interpreter that has not imported matplotlib yet.
+It takes long because an interpreter needs half a second to import matplotlib, and some cases need a new one.
 """
 
+import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,45 @@ LIBRARIES = ("matplotlib", "pandas", "seaborn")
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
+    """An interpreter that has imported nothing yet."""
     with python(tmp_path, *LIBRARIES) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with python(tmp_path_factory.mktemp("drawing"), *LIBRARIES) as started:
+        assert started.run("import matplotlib.pyplot as plt").status == "ok"
+        yield started
+
+
+class Drawing:
+    """An interpreter that has drawn before, for one test: its figures are numbered as if they were the first."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.folder = runner.workdir.parent / "figures"
+        self.before = len(list(self.folder.iterdir()))
+
+    def run(self, code: str) -> Run:
+        return self._numbered(self.runner.run(code))
+
+    def finish(self) -> Run:
+        return self._numbered(self.runner.finish())
+
+    def file(self, number: int) -> Path:
+        return self.folder / f"figure-{self.before + number}.png"
+
+    def _numbered(self, run: Run) -> Run:
+        names = [
+            re.sub("[0-9]+", lambda found: str(int(found[0]) - self.before), name) for name in run.report["figures"]
+        ]
+        return replace(run, report={**run.report, "figures": names})
+
+
+@pytest.fixture
+def drawing(started: Runner) -> Drawing:
+    return Drawing(started)
 
 
 def figures(run: Run) -> list[str]:
@@ -37,18 +76,18 @@ def test_matplotlib_is_not_imported_before_the_code_does(runner: Runner) -> None
     assert runner.run("import sys\n'matplotlib' in sys.modules").result == "False"
 
 
-def test_show_writes_each_open_figure_once_and_closes_it(runner: Runner, tmp_path: Path) -> None:
+def test_show_writes_each_open_figure_once_and_closes_it(drawing: Drawing) -> None:
     code = (
         "import matplotlib.pyplot as plt\n"
         "plt.figure(figsize=(3, 2), dpi=50)\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\n"
         "plt.show()\nplt.get_fignums()"
     )
-    run = runner.run(code)
+    run = drawing.run(code)
     assert figures(run) == ["figure-1.png", "figure-2.png"]
     assert run.result == "[]"
-    assert size(tmp_path / "figures/figure-1.png") == (150, 100)
+    assert size(drawing.file(1)) == (150, 100)
     assert run.files == []
-    assert figures(runner.run("1")) == []
+    assert figures(drawing.run("1")) == []
 
 
 def test_only_new_files_are_figures_of_a_run(runner: Runner) -> None:
@@ -69,10 +108,10 @@ def test_figure_numbers_continue_through_the_session(runner: Runner) -> None:
     ]
 
 
-def test_open_figures_are_written_when_the_run_ends_also_after_an_error(runner: Runner) -> None:
-    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]) and None")) == ["figure-1.png"]
-    assert figures(runner.run("plt.get_fignums()")) == []
-    run = runner.run("plt.plot([1, 2])\n1 / 0")
+def test_open_figures_are_written_when_the_run_ends_also_after_an_error(drawing: Drawing) -> None:
+    assert figures(drawing.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]) and None")) == ["figure-1.png"]
+    assert figures(drawing.run("plt.get_fignums()")) == []
+    run = drawing.run("plt.plot([1, 2])\n1 / 0")
     assert run.report["figures"] == ["figure-2.png"]
     assert run.exit_code == 1
 
@@ -86,19 +125,19 @@ def test_a_figure_that_the_code_saved_is_not_written_again(runner: Runner, backe
     assert (figures(run), run.files) == (["figure-1.png"], ["plot.svg"])
 
 
-def test_a_figure_that_was_saved_is_written_again_only_if_it_changed_since(runner: Runner) -> None:
+def test_a_figure_that_was_saved_is_written_again_only_if_it_changed_since(drawing: Drawing) -> None:
     code = "import matplotlib.pyplot as plt\nfig, axes = plt.subplots()\naxes.plot([1, 2])\nfig.savefig('plot.png', dpi=50)\n"
     for number, end in enumerate(("plt.show()", "fig.show()", "fig", ""), 1):
-        run = runner.run(code + end)
+        run = drawing.run(code + end)
         assert (figures(run), run.files) == ([], ["plot.png"]), end
-        run = runner.run(code + "axes.lines[0].set_color('red')\n" + end)
+        run = drawing.run(code + "axes.lines[0].set_color('red')\n" + end)
         assert (figures(run), run.files) == ([f"figure-{number}.png"], ["plot.png"]), end
 
 
-def test_a_figure_saved_elsewhere_is_written(runner: Runner) -> None:
+def test_a_figure_saved_elsewhere_is_written(drawing: Drawing) -> None:
     for number, target in enumerate(("io.BytesIO()", "tempfile.mktemp('.png')"), 1):
         code = f"import io, tempfile\nimport matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig({target})"
-        assert figures(runner.run(code)) == [f"figure-{number}.png"], target
+        assert figures(drawing.run(code)) == [f"figure-{number}.png"], target
 
 
 def test_figures_are_captured_with_any_backend_that_the_code_chose(runner: Runner) -> None:
@@ -107,59 +146,59 @@ def test_figures_are_captured_with_any_backend_that_the_code_chose(runner: Runne
     assert figures(runner.run(code.format("svg"))) == ["figure-2.png"]
 
 
-def test_show_of_one_figure_writes_that_figure(runner: Runner) -> None:
-    run = runner.run("import matplotlib.pyplot as plt\na = plt.figure(); plt.plot([1])\na.show()\nplt.get_fignums()")
+def test_show_of_one_figure_writes_that_figure(drawing: Drawing) -> None:
+    run = drawing.run("import matplotlib.pyplot as plt\na = plt.figure(); plt.plot([1])\na.show()\nplt.get_fignums()")
     assert (figures(run), run.result) == (["figure-1.png"], "[]")
 
 
-def test_empty_figures_are_not_written(runner: Runner) -> None:
-    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.figure() and None")) == []
+def test_empty_figures_are_not_written(drawing: Drawing) -> None:
+    assert figures(drawing.run("import matplotlib.pyplot as plt\nplt.figure() and None")) == []
 
 
-def test_pandas_and_seaborn_draw(runner: Runner) -> None:
+def test_pandas_and_seaborn_draw(drawing: Drawing) -> None:
     code = "import pandas\nframe = pandas.DataFrame({'x': [1, 2, 3], 'y': [3, 1, 2]})\n"
-    assert figures(runner.run(code + "frame.plot(x='x') and None")) == ["figure-1.png"]
-    run = runner.run(
+    assert figures(drawing.run(code + "frame.plot(x='x') and None")) == ["figure-1.png"]
+    run = drawing.run(
         "import seaborn\nseaborn.scatterplot(frame, x='x', y='y')\nimport matplotlib.pyplot as plt\nplt.show()"
     )
     assert figures(run) == ["figure-2.png"]
 
 
-def test_errors_while_drawing_are_printed_and_the_run_ends(runner: Runner) -> None:
+def test_errors_while_drawing_are_printed_and_the_run_ends(drawing: Drawing) -> None:
     bad = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.title('$\\\\frac{$')\n"
-    run = runner.run(bad + "plt.figure(); plt.plot([2])\n'value'")
+    run = drawing.run(bad + "plt.figure(); plt.plot([2])\n'value'")
     assert (run.status, run.result) == ("ok", "'value'")
     assert "ParseFatalException" in run.err or "ValueError" in run.err
     assert run.report["figures"] == ["figure-1.png"]
-    run = runner.run(bad + "plt.show()")
+    run = drawing.run(bad + "plt.show()")
     assert run.status == "error"
     assert "line 4, in <module>\n    plt.show()\n" in run.err
     assert "sandbox_" not in run.err
-    assert figures(runner.run("plt.get_fignums()")) == []
+    assert figures(drawing.run("plt.get_fignums()")) == []
 
 
-def test_an_interrupt_while_drawing_ends_the_run(runner: Runner) -> None:
-    runner.send(
+def test_an_interrupt_while_drawing_ends_the_run(drawing: Drawing) -> None:
+    drawing.runner.send(
         "import matplotlib.pyplot as plt\nfrom matplotlib.artist import Artist\n"
         "class Slow(Artist):\n    def draw(self, renderer):\n        print('started')\n        while True: pass\n"
         "plt.figure().add_artist(Slow()) and None"
     )
-    runner.wait_for("started")
-    runner.interrupt()
-    run = runner.finish()
+    drawing.runner.wait_for("started")
+    drawing.runner.interrupt()
+    run = drawing.finish()
     assert (run.interrupted, run.exit_code) == (True, 130)
-    assert runner.run("1").result == "1"
+    assert drawing.run("1").result == "1"
 
 
-def test_children_write_figures_to_the_same_folder(runner: Runner) -> None:
-    runner.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
+def test_children_write_figures_to_the_same_folder(drawing: Drawing) -> None:
+    drawing.run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.show()")
     child = "import matplotlib.pyplot as plt; plt.plot([1]); plt.show()"
-    run = runner.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]).returncode")
+    run = drawing.run(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]).returncode")
     assert (run.result, figures(run)) == ("0", ["figure-2.png"])
 
 
-def test_a_figure_closed_by_the_code_is_not_written(runner: Runner) -> None:
-    assert figures(runner.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.close()")) == []
+def test_a_figure_closed_by_the_code_is_not_written(drawing: Drawing) -> None:
+    assert figures(drawing.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.close()")) == []
 
 
 def test_no_caches_are_written_to_the_working_directory(runner: Runner) -> None:
