@@ -37,7 +37,7 @@ class _Answer(BaseModel):
     """Why code of the language cannot be judged."""
 
 
-class _Hello(BaseModel):
+class _Problems(BaseModel):
     problems: Mapping[str, str]
 
 
@@ -99,7 +99,7 @@ class Checker:
         problems = {name: "" for name, language in applying.items() if language.handler.grammar is None}
         if len(applying) > len(problems):
             try:
-                problems |= _Hello.model_validate_json(await self.worker.hello()).problems
+                problems |= _Problems.model_validate_json(await self.worker.problems()).problems
             except (Ended, OutOfTime, ValidationError):
                 cause = "but the process that judges code does not start"
                 return dict.fromkeys(applying, Unready(cause, "make sure that it can use 1 GiB of memory"))

@@ -34,7 +34,6 @@ class Worker:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = json.dumps(settings).encode() + b"\n"
         self._process: Process | None = None
-        self._hello = b""
         self._answers: BufferedByteReceiveStream | None = None
         self._turn = anyio.Lock(fast_acquire=True)
 
@@ -43,23 +42,24 @@ class Worker:
         """The id of the process; None if there is none."""
         return self._process.pid if self._process is not None else None
 
-    async def hello(self) -> bytes:
-        """The line that the process sent when it started. Raises `OutOfTime` or `Ended`."""
-        async with self._turn:
-            try:
-                await self._started()
-            except BaseException:  # also if cancelled: the next caller cannot use a half-started worker
-                await self._end()
-                raise
-            return self._hello
-
     async def warm(self) -> None:
         """Starts the process if there is none, so that no run waits for it; a failure is raised by the next request."""
-        with suppress(OutOfTime, Ended):
-            await self.hello()
+        async with self._turn:
+            started = False
+            try:
+                with suppress(OutOfTime, Ended):
+                    await self._started()
+                    started = True
+            finally:  # also if cancelled: the next caller cannot use a half-started worker
+                if not started:
+                    await self._end()
+
+    async def problems(self) -> bytes:
+        """What keeps it from judging code of some languages. Raises `OutOfTime` or `Ended`."""
+        return await self.ask({}, b"")
 
     async def ask(self, request: Mapping[str, Any], code: bytes) -> bytes:
-        """The answer to one request.
+        """The answer to one request, which names the language of the code.
 
         Raises `OutOfTime` or `Ended`; the process is then gone, and the next request starts another.
         """
@@ -100,7 +100,7 @@ class Worker:
                 raise Ended(f"does not start: {error.strerror}") from error
             assert process.stdout is not None
             answers = BufferedByteReceiveStream(process.stdout)
-            self._hello = await self._exchange(self._settings, answers, _START)
+            await self._exchange(self._settings, answers, _START)
             self._answers = answers
         return self._answers
 

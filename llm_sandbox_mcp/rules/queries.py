@@ -15,8 +15,8 @@ _KEPT: list[Query] = []
 class Part:
     """Some patterns of a query."""
 
-    def __init__(self, language: Language, source: bytes, words: Iterable[bytes] = ()) -> None:
-        self._query = Query(language, source.decode())
+    def __init__(self, query: Query, words: Iterable[bytes] = ()) -> None:
+        self._query = query
         self._settings = [self._query.pattern_settings(index) for index in range(self._query.pattern_count)]
         self._words = [(word, re.compile(rb"(?<![A-Za-z_])" + re.escape(word) + rb"(?!\w)")) for word in words]
 
@@ -50,9 +50,9 @@ class Parts:
 
 def parts_of(language: Language, query: str) -> Parts:
     """The parts of the query of a language."""
-    whole, source = Query(language, query), query.encode()
-    _KEPT.append(whole)
-    named = special = shapes = unquoted = b""
+    whole, source = _compiled(language, query), query.encode()
+    others: list[int] = []
+    special = shapes = unquoted = b""
     words: set[bytes] = set()
     for index in range(whole.pattern_count):
         pattern = source[whole.start_byte_for_pattern(index) : whole.end_byte_for_pattern(index)]
@@ -64,7 +64,20 @@ def parts_of(language: Language, query: str) -> Parts:
             special += pattern
             words.update(re.findall(rb'"([^"]+)"', conditions))
         else:
-            named += pattern
+            continue
+        others.append(index)
+    # What remains is most of the query: compiling these patterns a second time would take as long as all of this.
+    for index in others:
+        whole.disable_pattern(index)
     return Parts(
-        Part(language, named), Part(language, special, words), Part(language, shapes), Part(language, unquoted)
+        Part(whole),
+        Part(_compiled(language, special.decode()), words),
+        Part(_compiled(language, shapes.decode())),
+        Part(_compiled(language, unquoted.decode())),
     )
+
+
+def _compiled(language: Language, source: str) -> Query:
+    query = Query(language, source)
+    _KEPT.append(query)
+    return query

@@ -34,9 +34,9 @@ class Answering:
         self.warmed = anyio.Event()
 
     async def ask(self, request: Mapping[str, object], code: bytes) -> bytes:
-        return await self.hello()
+        return await self.problems()
 
-    async def hello(self) -> bytes:
+    async def problems(self) -> bytes:
         if isinstance(self._answer, Exception):
             raise self._answer
         return json.dumps(self._answer).encode()

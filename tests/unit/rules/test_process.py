@@ -50,7 +50,7 @@ async def asked(worker: Worker, language: str, code: bytes = b"import os") -> di
 
 async def test_one_process_answers_until_it_ends_and_then_another(worker: Worker) -> None:
     assert worker.pid is None
-    problems = json.loads(await worker.hello())["problems"]
+    problems = json.loads(await worker.problems())["problems"]
     assert problems["other"] == "absent"
     assert problems.keys() == {"other", "bad"}
     first = worker.pid
@@ -65,6 +65,14 @@ async def test_one_process_answers_until_it_ends_and_then_another(worker: Worker
     assert worker.pid is None
     assert (await asked(worker, "python", b"x"))["findings"] == []
     assert worker.pid not in (None, first)
+
+
+async def test_a_query_that_its_grammar_rejects_is_named_when_code_of_its_language_comes(worker: Worker) -> None:
+    for code in (b"", b"x"):
+        answer = await asked(worker, "bad", code)
+        assert answer.keys() == {"unready"}
+        assert answer["unready"] == "Unexpected EOF"
+    assert (await asked(worker, "python"))["more"] == 0
 
 
 async def test_what_is_found_is_limited_and_the_rest_is_counted(worker: Worker) -> None:
