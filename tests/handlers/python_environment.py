@@ -25,7 +25,7 @@ IMPORTED = {
     "matplotlib": "matplotlib.pyplot, matplotlib.backends.backend_agg",
     "pandas": "pandas",
     "pillow": "PIL.Image",
-    "plotly": "plotly.express, plotly.graph_objects, plotly.io.kaleido",
+    "plotly": "plotly.graph_objects, plotly.io.kaleido",
     "seaborn": "seaborn",
 }
 """The modules of each library whose bytecode is kept; others are compiled whenever a runner imports them."""
