@@ -1,7 +1,6 @@
 """Python environments for the tests, made as the server makes them: uv builds them, then they are moved elsewhere.
 
-The server has uv compile all modules. Here that would take longer than most tests that use the environment, so each
-environment imports what they use once and keeps the bytecode of that; runners write none.
+The server has uv compile all modules, which would take longer here than the tests that use them: see `keep_bytecode`.
 """
 
 import functools
@@ -17,18 +16,6 @@ import uv
 from .driver import Runner, start
 
 INTERPRETER = os.environ.get("SANDBOX_TEST_PYTHON", "/usr/bin/python3")
-
-IMPORTED = {
-    "altair": "altair",
-    "ipython": "IPython.display",
-    "kaleido>=1": "kaleido",
-    "matplotlib": "matplotlib.pyplot, matplotlib.backends.backend_agg",
-    "pandas": "pandas",
-    "pillow": "PIL.Image",
-    "plotly": "plotly.graph_objects, plotly.io.kaleido",
-    "seaborn": "seaborn",
-}
-"""The modules of each library whose bytecode is kept; others are compiled whenever a runner imports them."""
 
 _folder = Path()
 """The folder that contains them."""
@@ -57,20 +44,15 @@ def environment(*libraries: str) -> str:
         python = str(built / "bin/python")
         command = [tool, "pip", "install", "--quiet", "--python", python, *libraries]
         subprocess.run(command, check=True, timeout=300)
-        _keep_bytecode(python, [IMPORTED[library] for library in libraries if library in IMPORTED])
     return str(built.rename(folder / "moved"))
 
 
-def _keep_bytecode(python: str, modules: list[str]) -> None:
+def keep_bytecode(modules: str, *libraries: str) -> None:
+    """Compiles these modules, and all that they import; otherwise each runner compiles them again, as it writes nothing."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [environment(*libraries) + "/bin/python", "-s", "-c", f"import {modules}"]
     with tempfile.TemporaryDirectory(dir=_folder) as home:  # where matplotlib leaves its list of fonts
-        subprocess.run(
-            [python, "-s", "-c", "".join(f"import {names}\n" for names in modules)],
-            check=True,
-            timeout=300,
-            env={**env, "HOME": home},
-            cwd=home,
-        )
+        subprocess.run(command, check=True, timeout=300, env={**env, "HOME": home}, cwd=home)
 
 
 @contextmanager

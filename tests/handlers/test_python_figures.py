@@ -3,18 +3,22 @@
 It takes long because an interpreter needs half a second to import matplotlib, and some cases need a new one.
 """
 
-import re
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from .drawing import Drawing
 from .driver import Run, Runner
-from .python_environment import python
+from .python_environment import keep_bytecode, python
 
 LIBRARIES = ("matplotlib", "pandas", "seaborn")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bytecode() -> None:
+    keep_bytecode("matplotlib.pyplot, seaborn", *LIBRARIES)
 
 
 @pytest.fixture
@@ -29,30 +33,6 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     with python(tmp_path_factory.mktemp("drawing"), *LIBRARIES) as started:
         assert started.run("import matplotlib.pyplot as plt").status == "ok"
         yield started
-
-
-class Drawing:
-    """An interpreter that has drawn before, for one test: its figures are numbered as if they were the first."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
-        self.folder = runner.workdir.parent / "figures"
-        self.before = len(list(self.folder.iterdir()))
-
-    def run(self, code: str) -> Run:
-        return self._numbered(self.runner.run(code))
-
-    def finish(self) -> Run:
-        return self._numbered(self.runner.finish())
-
-    def file(self, number: int) -> Path:
-        return self.folder / f"figure-{self.before + number}.png"
-
-    def _numbered(self, run: Run) -> Run:
-        names = [
-            re.sub("[0-9]+", lambda found: str(int(found[0]) - self.before), name) for name in run.report["figures"]
-        ]
-        return replace(run, report={**run.report, "figures": names})
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import pytest
 import uv
 
 from .driver import Run, Runner
-from .python_environment import environment, python
+from .python_environment import environment, keep_bytecode, python
 
 LIBRARIES = ("pandas", "plotly", "altair", "ipython")
+KALEIDO = ("plotly", "kaleido>=1")
 PLOTLY = "import plotly.graph_objects as go, plotly.io as pio\nfigure = go.Figure(go.Scatter(y=[*range(500)]))\n"
 ALTAIR = (
     "import altair as alt\nrows = [{'a': n, 'b': n % 7} for n in range(6000)]\n"
@@ -24,8 +25,18 @@ NO_CHROME = f"no still picture of plotly figures: kaleido found no Chrome ({BROW
 NO_CONVERTER = "no still picture of Altair charts, and their pages need a network: vl-convert-python is not installed\n"
 
 
+@pytest.fixture(scope="module")
+def bytecode() -> None:
+    keep_bytecode("plotly.express, altair", *LIBRARIES)
+
+
+@pytest.fixture(scope="module")
+def bytecode_of_kaleido() -> None:
+    keep_bytecode("plotly.graph_objects, kaleido", *KALEIDO)
+
+
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
+def runner(bytecode: None, tmp_path: Path) -> Iterator[Runner]:
     with python(tmp_path, *LIBRARIES) as started:
         yield started
 
@@ -38,8 +49,8 @@ def plain(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def with_kaleido(tmp_path: Path) -> Iterator[Runner]:
-    with python(tmp_path, "plotly", "kaleido>=1") as started:
+def with_kaleido(bytecode_of_kaleido: None, tmp_path: Path) -> Iterator[Runner]:
+    with python(tmp_path, *KALEIDO) as started:
         yield started
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from .drawing import Drawing
 from .driver import Run, Runner
 from .python_environment import python
 
@@ -18,10 +19,15 @@ def plain(tmp_path: Path) -> Iterator[Runner]:
         yield started
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
-    with python(tmp_path, *LIBRARIES) as started:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with python(tmp_path_factory.mktemp("drawing"), *LIBRARIES) as started:
         yield started
+
+
+@pytest.fixture
+def drawing(started: Runner) -> Drawing:
+    return Drawing(started)
 
 
 def figures(run: Run) -> list[str]:
@@ -119,24 +125,24 @@ def test_runs_that_show_nothing_do_not_load_the_modules_for_it(plain: Runner) ->
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "I;16", "CMYK", "YCbCr", "HSV", "F", "RGBa"])
 @pytest.mark.parametrize("shown", ["image.show()", "image"])
-def test_a_pillow_image_of_any_mode_becomes_png(runner: Runner, tmp_path: Path, mode: str, shown: str) -> None:
-    run = runner.run(f"from PIL import Image\nimage = Image.new({mode!r}, (30, 20))\n{shown}")
+def test_a_pillow_image_of_any_mode_becomes_png(drawing: Drawing, mode: str, shown: str) -> None:
+    run = drawing.run(f"from PIL import Image\nimage = Image.new({mode!r}, (30, 20))\n{shown}")
     assert figures(run) == ["figure-1.png"]
-    assert (tmp_path / "figures/figure-1.png").read_bytes()[:24].endswith(b"\0\0\0\x1e\0\0\0\x14")
+    assert drawing.file(1).read_bytes()[:24].endswith(b"\0\0\0\x1e\0\0\0\x14")
     assert bool(run.result and "size=30x20" in run.result) is (shown == "image")
 
 
-def test_a_data_frame_is_text_and_not_a_figure(runner: Runner) -> None:
-    run = runner.run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})\nframe")
+def test_a_data_frame_is_text_and_not_a_figure(drawing: Drawing) -> None:
+    run = drawing.run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})\nframe")
     assert (figures(run), run.result) == ([], "   a  b\n0  1  x\n1  2  y")
-    assert figures(runner.run("frame['a']")) == []
-    run = runner.run("pd.DataFrame({'n': range(1000)})")
+    assert figures(drawing.run("frame['a']")) == []
+    run = drawing.run("pd.DataFrame({'n': range(1000)})")
     assert run.result is not None and run.result.endswith("[1000 rows x 1 columns]")
-    run = runner.run("display(frame)")
+    run = drawing.run("display(frame)")
     assert (figures(run), run.out) == ([], "   a  b\n0  1  x\n1  2  y\n")
 
 
-def test_a_matplotlib_figure_as_last_value_is_written_once(runner: Runner) -> None:
+def test_a_matplotlib_figure_as_last_value_is_written_once(drawing: Drawing) -> None:
     endings = (
         "figure",  # open: written at the end of the run
         "plt.show()\nfigure",  # written already
@@ -146,24 +152,24 @@ def test_a_matplotlib_figure_as_last_value_is_written_once(runner: Runner) -> No
         "from matplotlib.figure import Figure\nplt.close()\nbare = Figure()\nbare.subplots().plot([1])\nbare",
     )
     for number, last in enumerate(endings, 1):
-        run = runner.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\n" + last)
+        run = drawing.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\n" + last)
         assert (figures(run), run.out) == ([f"figure-{number}.png"], ""), last
 
 
-def test_a_matplotlib_figure_is_written_again_in_a_later_run(runner: Runner) -> None:
-    runner.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\nplt.show()")
-    assert figures(runner.run("axes.set_title('new')\nfigure")) == ["figure-2.png"]
+def test_a_matplotlib_figure_is_written_again_in_a_later_run(drawing: Drawing) -> None:
+    drawing.run("import matplotlib.pyplot as plt\nfigure, axes = plt.subplots()\naxes.plot([1, 2])\nplt.show()")
+    assert figures(drawing.run("axes.set_title('new')\nfigure")) == ["figure-2.png"]
 
 
 @pytest.mark.parametrize("where", ["IPython.display", "IPython.core.display_functions"])
-def test_values_that_ipython_displays_are_written(runner: Runner, tmp_path: Path, where: str) -> None:
+def test_values_that_ipython_displays_are_written(drawing: Drawing, where: str) -> None:
     code = (
         f"from {where} import display\nfrom IPython.display import HTML, SVG\n"
         "display(HTML('<b>bold</b>'), 42)\nSVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')"
     )
-    run = runner.run(code)
+    run = drawing.run(code)
     assert (figures(run), run.out) == (["figure-1.html", "figure-2.svg"], "42\n")
-    assert "<b>bold</b>" in (tmp_path / "figures/figure-1.html").read_text()
+    assert "<b>bold</b>" in drawing.file(1, "html").read_text()
 
 
 def test_line_numbers_and_future_imports_are_those_of_the_code(plain: Runner) -> None:
