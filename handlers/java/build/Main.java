@@ -24,17 +24,23 @@ import javax.tools.ToolProvider;
 class Main {
     public static void main(String[] args) throws IOException {
         String code = new String(System.in.readAllBytes(), StandardCharsets.UTF_8);
-        Path folder = Path.of(args[0]);
+        if (!build(code, Path.of(args[0]))) {
+            System.exit(1);
+        }
+    }
+
+    /** Whether the code is a program; if it is not, standard error says why. */
+    static boolean build(String code, Path folder) throws IOException {
         Files.createDirectories(folder);
         Code split = new Code(code);
         List<View> views = split.views();
         String libraries = System.getenv("SANDBOX_LIBRARIES");
         if (!compile(views, folder, libraries)) {
-            System.exit(1);
+            return false;
         }
         if (split.mainClass() == null) {
             System.err.println("error: the program has no main method; write a class with main, or plain statements");
-            System.exit(1);
+            return false;
         }
         List<String> start = List.of(
                 // Limits the heap to the memory of the sandbox; by default the JVM uses the memory of the machine.
@@ -44,6 +50,7 @@ class Main {
                 folder + ":" + libraries + "/jars/*",
                 split.mainClass());
         Files.write(folder.resolve("start"), start);
+        return true;
     }
 
     private static boolean compile(List<View> views, Path folder, String libraries) {
