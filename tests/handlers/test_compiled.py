@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.base.errors import InstallFailed, InvalidArgument
-from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.base.results import Execution, Installation
 from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import Service
@@ -142,6 +142,22 @@ async def each(java: Callable[..., Any]) -> Mapping[str, str]:
     return dict(zip(codes, said[:-1], strict=True))
 
 
+@pytest.fixture(scope="module")
+async def maven(anyio_backend: str, indexes: dict[str, LocalIndex]) -> AsyncIterator[Callable[..., Any]]:
+    """Installs libraries of Java into one session, so that the handler's installer is compiled only once."""
+    need_toolchain("java")
+    indexes["java"].pages.update(pages("java"))
+    async with serving({"java": f"{indexes['java'].url}/"}, bound=None) as service:
+        session = open_session(service)
+
+        async def run(*libraries: str) -> Installation:
+            with anyio.fail_after(_BOUND):
+                return await install(service, list(libraries), language="java", session_id=session)
+
+        await run("org.example:words:1.5")
+        yield run
+
+
 PROGRAMS = {
     "a class that is not public": (
         "class Any {\n  public static void main(String[] args) { System.out.print(Any.class.getName()); }\n}",
@@ -261,25 +277,24 @@ async def test_anything_but_a_library_name_is_refused(service: Service, language
         await install(service, [library], language=language)
 
 
-async def test_a_damaged_jar_is_refused(service: Service, serve: Callable[[str], LocalIndex]) -> None:
+async def test_a_damaged_jar_is_refused(maven: Callable[..., Any], serve: Callable[[str], LocalIndex]) -> None:
     index = serve("java")
     for path, page in pages("java").items():
         if "words-1.5" in path:
             index.pages[path.replace("words", "harmed")] = Page(b"something else") if path.endswith(".jar") else page
     with pytest.raises(InstallFailed, match=r"org\.example:harmed:1\.5: the file in the index is damaged"):
-        await install(service, ["org.example:harmed:1.5"], language="java")
+        await maven("org.example:harmed:1.5")
 
 
 async def test_libraries_are_downloaded_once_and_earlier_ones_are_kept(
-    service: Service, serve: Callable[[str], LocalIndex]
+    maven: Callable[..., Any], serve: Callable[[str], LocalIndex]
 ) -> None:
     index = serve("java")
-    first = await install(service, ["org.example:words:1.5"], language="java")
     jar = "/org/example/words/1.5/words-1.5.jar"
     downloads = [path for path, _ in index.requests].count(jar)
-    both = await install(service, ["org.example:greeting:1.0"], language="java", session_id=first.session_id)
+    both = await maven("org.example:greeting:1.0")
     assert [library.name for library in both.libraries] == ["org.example:greeting", "org.example:words"]
-    assert [path for path, _ in index.requests].count(jar) == downloads
+    assert [path for path, _ in index.requests].count(jar) == downloads == 1
 
 
 async def test_a_program_is_built_again_with_another_version_of_a_library(
