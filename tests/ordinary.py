@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import cache_from_source
+from os import PathLike
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -44,18 +46,30 @@ def interpreter() -> str:
 
 def install(folder: Path) -> None:
     """Copies this package and its dependencies to a folder that everyone can read."""
-    shutil.copytree(_PACKAGE, folder / "llm_sandbox_mcp", ignore=shutil.ignore_patterns("__pycache__"))
-    for source in (CONFIGS, HANDLERS):
-        shutil.copytree(source, folder / "llm_sandbox_mcp" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source in (_PACKAGE, CONFIGS, HANDLERS):
+        copy = folder / _PACKAGE.name / ("" if source == _PACKAGE else source.name)
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy)
     for package in _needed("llm-sandbox-mcp"):
         for file in package.files or ():
             # Without the hook of an editable install and its copied files. Programs are outside of the packages.
             if file.suffix not in (".pyc", ".pth") and file.parts[0] != _PACKAGE.name:
                 copy = folder / (Path("bin", file.name) if ".." in file.parts else file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file.locate(), copy)
+                _copy(file.locate(), copy)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+
+
+def _copy(source: str | PathLike[str], copy: str | PathLike[str]) -> None:
+    """Copies a file, and what Python compiled of a module: the user cannot keep that, and each process would compile it
+    again, which takes as long as half of a short command."""
+    shutil.copy2(source, copy)
+    if os.fspath(source).endswith(".py"):
+        compiled = Path(cache_from_source(os.fspath(source)))
+        if compiled.exists():
+            kept = Path(cache_from_source(os.fspath(copy)))
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copy(compiled, kept)
 
 
 def run(
