@@ -1,13 +1,11 @@
-"""Resolves a host, then connects, also for an HTTP client: two steps, so that addresses can be checked in between."""
+"""Resolves a host, then connects: two steps, so that addresses can be checked in between."""
 
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import anyio
 import anyio.to_thread
-import httpcore2
 from anyio.abc import TaskGroup
 
 from ..aio.fds import RawStream
@@ -81,27 +79,3 @@ async def connect(host: str | IPAddress, addresses: Sequence[str], port: int) ->
             except OSError as error:
                 reason = f"cannot be reached: {error.strerror}"
     raise Refused(502, f"{host} {reason}; try again later")
-
-
-class Dialer(httpcore2.AsyncNetworkBackend):
-    """Connects to the first of the addresses from `find`, for a host and a port, that answers."""
-
-    def __init__(self, find: Callable[[str, int], Awaitable[Sequence[str]]]) -> None:
-        self._find = find
-        self._inner = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failure: Exception = httpcore2.ConnectError("no address")
-        for address in await self._find(host, port):
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-        raise failure

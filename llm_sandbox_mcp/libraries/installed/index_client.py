@@ -16,7 +16,7 @@ import httpcore2
 import httpx2
 
 from ...network import failures
-from ...network.connecting import Dialer
+from ...network.dialing import Dialer
 from ...network.elsewhere import is_elsewhere
 
 _SUFFIX = "_proxy"
