@@ -17,7 +17,7 @@ from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.profile.sections import ArtifactLimits, Limits
 
-from .cli.command import LIMIT, ROOT, command, environment
+from .cli.command import LIMIT, ROOT, called, environment, performed
 from .documents import DOCUMENTS, GUIDE, OTHER_TABLES, blocks, lines
 from .engines import host_folder
 from .mcp.serving import start, stop
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(part in line for part in ONLY_PARSED)])
 def test_a_command_runs(line: str, folder: Path) -> None:
     arguments = [part.replace("~", str(folder)) for part in shlex.split(line)[1:]]
-    done = command(*arguments, cwd=folder)
+    done = performed(*arguments, cwd=folder)
     assert done.returncode == 0, done
 
 
@@ -95,7 +95,7 @@ def test_the_readme_names_layers_of_the_whole_table() -> None:
 
 
 def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
-    printed = json.loads(command("client-config", "claude-desktop").stdout)
+    printed = json.loads(called("client-config", "claude-desktop").stdout)
     shown = json.loads(block("json"))
     for entry in (printed, shown):
         entry["mcpServers"]["llm-sandbox"].update(command="", args=[])
@@ -105,7 +105,7 @@ def test_the_entry_for_claude_desktop_is_what_the_command_prints() -> None:
 @pytest.mark.parametrize("profile", PROFILES, ids=[profile.partition("\n")[0] for profile in PROFILES])
 def test_a_profile_passes_the_check(profile: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(with_paths_of(tmp_path, profile))
-    checked = command("profile", "check", str(tmp_path / "mine.toml"))
+    checked = called("profile", "check", str(tmp_path / "mine.toml"))
     assert checked.returncode == 0, checked
     assert tomllib.loads(profile)
 

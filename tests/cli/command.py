@@ -59,7 +59,7 @@ def called(*arguments: str, cwd: Path | None = None, **changes: str) -> subproce
     return subprocess.CompletedProcess(arguments, code, out, err)
 
 
-def ran(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def ran(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
     """Runs `llm-sandbox-mcp` in this process, which has the descriptors of files for its output meanwhile."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, contextlib.ExitStack() as kept:
         for number, file in ((1, out), (2, err)):
@@ -68,12 +68,18 @@ def ran(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
             kept.callback(os.dup2, own, number)
             os.dup2(file.fileno(), number)
         with kept:
-            done = called(*arguments, cwd=cwd)
+            done = called(*arguments, cwd=cwd, **changes)
         written = []
         for file, text in ((out, done.stdout), (err, done.stderr)):
             file.seek(0)
             written.append(file.read().decode() + text)
     return subprocess.CompletedProcess(arguments, done.returncode, *written)
+
+
+def performed(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Runs any `llm-sandbox-mcp`: a server, which takes its standard input, as a process, and others in this one."""
+    serves = not arguments or arguments[0] == "serve"
+    return (command if serves else ran)(*arguments, cwd=cwd, **changes)
 
 
 def refused(*arguments: str) -> str:

@@ -87,21 +87,29 @@ def test_each_host_has_a_case() -> None:
     assert host_names() == sorted(FILES)
 
 
-# They start the same server: one host for each format of a file is enough.
-@pytest.mark.only_in_all(but={"host": ("claude-code", "codex-cli", "goose")})
-@pytest.mark.parametrize("host", FILES)
-def test_the_entry_of_a_host_starts_a_server_with_a_minimal_environment(host: str, home: Home) -> None:
+def printed(host: str, home: Home) -> list[str]:
+    """The command line of the entry that is printed for a host; its file is named, and not made."""
     done = home.config(host, "--profile", "strict")
     assert done.returncode == 0
     path = home.folder / FILES[host]
     assert str(path.name if host == "claude-code" else path) in done.stderr
+    assert not path.exists()
     servers = parsed(done.stdout, path.suffix)[TABLES.get(host, "mcpServers")]
     entry = servers["llm-sandbox"]
-    program = entry.get("command") or entry["cmd"]
+    return [entry.get("command") or entry["cmd"], *entry["args"]]
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_the_entry_of_each_host_is_the_same_command_with_an_absolute_path(host: str, home: Home) -> None:
+    program, *arguments = printed(host, home)
     assert Path(program).is_absolute()
-    assert entry["args"][-2:] == ["--profile", "strict"]
+    assert arguments[-2:] == ["--profile", "strict"]
+    assert [program, *arguments] == printed("claude-desktop", home)
+
+
+def test_the_entry_starts_a_server_with_a_minimal_environment(home: Home) -> None:
     answer = subprocess.run(
-        [program, *entry["args"]],
+        printed("claude-desktop", home),
         input=json.dumps(INITIALIZE) + "\n",
         capture_output=True,
         text=True,
@@ -110,7 +118,6 @@ def test_the_entry_of_a_host_starts_a_server_with_a_minimal_environment(host: st
         check=True,
     )
     assert json.loads(answer.stdout)["result"]["serverInfo"]["name"] == "llm-sandbox-mcp"
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("host", FILES)

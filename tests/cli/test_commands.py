@@ -12,7 +12,7 @@ from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.base.text import escape
 from llm_sandbox_mcp.cli.console import table
 
-from .command import ARGV, LIMIT, called, command, environment, refused
+from .command import ARGV, LIMIT, called, command, environment, ran, refused
 
 COMMANDS = (
     "serve",
@@ -74,7 +74,7 @@ def test_without_a_command_the_server_runs_until_its_input_ends() -> None:
 
 
 def test_languages_are_listed_with_their_names_and_libraries() -> None:
-    done = command("languages")
+    done = called("languages")
     assert done.returncode == 0
     (python,) = [line for line in done.stdout.splitlines() if line.startswith("python ")]
     assert "py, python3" in python
@@ -92,7 +92,7 @@ def test_doctor_reports_that_code_can_run_and_in_which_languages() -> None:
 def test_doctor_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:
     profile = tmp_path / "no.toml"
     profile.write_text('[embedded]\nbwrap = "no-such-program"\n')
-    done = command("doctor", "--profile", str(profile))
+    done = ran("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (1, "")
     assert "no-such-program is not on PATH" in done.stdout
     assert "what fixes it:\n  bubblewrap: " in done.stdout
@@ -109,14 +109,14 @@ def test_doctor_names_a_language_without_its_programs_and_the_others_run(tmp_pat
     )
     profile = tmp_path / "own.toml"
     profile.write_text(f"[handlers]\nfolders = ['{tmp_path}']\n")
-    done = command("doctor", "--profile", str(profile))
+    done = ran("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"\nabsent +missing +not below /usr, where sandboxes look: no-such-program\n", done.stdout)
     assert "\n  absent: apt-get install absent\n" in done.stdout
     assert re.search(r"\nbash +ok ", done.stdout)
     assert done.stdout.endswith("Code can run here.\n")
-    ran = command("run", "--profile", str(profile), "--language", "bash", "-c", "echo on")
-    assert (ran.returncode, ran.stdout) == (0, "on\n")
+    done = ran("run", "--profile", str(profile), "--language", "bash", "-c", "echo on")
+    assert (done.returncode, done.stdout) == (0, "on\n")
     said = refused("run", "--profile", str(profile), "--language", "absent", "-c", "1")
     assert "absent needs no-such-program, which /usr of this machine does not have; apt-get install absent" in said
 
@@ -144,11 +144,11 @@ def test_sweep_keeps_folders_of_live_servers_and_removes_those_of_killed_servers
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"on\n"
-            assert command("sweep", *arguments).returncode == 0
+            assert called("sweep", *arguments).returncode == 0
             assert len([*runtime.iterdir()]) == 1
             process.kill()
             process.wait(LIMIT)
-        assert command("sweep", *arguments).returncode == 0
+        assert called("sweep", *arguments).returncode == 0
         assert not [*runtime.iterdir()]
     finally:
         runtime.rmdir()

@@ -8,14 +8,18 @@ import pytest
 from llm_sandbox_mcp.cli.examples import EXAMPLES
 from tests.unit.cli.test_examples import called as expanded
 
-from .command import called, command
+from .command import performed
 
 LINES = sorted({line for lines in EXAMPLES.values() for line in lines})
 NOT_RUN = ("--transport http", "--library", "--profile docker", "--profile podman", "--clear", "~/")
 """What runs until it is stopped, needs a package index, an engine or a shell, or clears a cache that other tests use."""
 
-PRINTING = ("cache", "client-config", "completion", "languages", "profile")
-"""Commands that need no process of their own."""
+EXAMPLES_RUN = [
+    # The README, whose commands are run too, starts servers with the same options.
+    pytest.param(line, marks=[pytest.mark.only_in_all] if " serve " in line else [])
+    for line in LINES
+    if not any(part in line for part in NOT_RUN)
+]
 
 
 @pytest.fixture
@@ -30,10 +34,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("embedded")
-@pytest.mark.parametrize("line", [line for line in LINES if not any(part in line for part in NOT_RUN)])
+@pytest.mark.parametrize("line", EXAMPLES_RUN)
 def test_an_example_runs(line: str, folder: Path) -> None:
     argv = shlex.split(expanded(line))[1:]
     # These write into a person's home; the others share what is prepared for the tests.
     home = {"HOME": str(folder), "XDG_CONFIG_HOME": ""} if "client-config" in line else {}
-    done = called(*argv, cwd=folder, **home) if argv[0] in PRINTING else command(*argv, cwd=folder, **home)
+    done = performed(*argv, cwd=folder, **home)
     assert done.returncode == 0, done

@@ -15,7 +15,7 @@ from llm_sandbox_mcp.backends.embedded import landlock
 from tests.engines import host_folder
 from tests.promises import TABLE
 
-from .command import ARGV, LIMIT, command, environment
+from .command import ARGV, LIMIT, environment, ran
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
@@ -70,7 +70,7 @@ def states(doctor: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def usual() -> dict[str, str]:
     """The states that `doctor` reports when no layer is removed."""
-    done = command("doctor")
+    done = ran("doctor")
     assert done.returncode == 0, done
     return states(done.stdout)
 
@@ -105,7 +105,7 @@ exec bwrap "$@"
         program.chmod(0o755)
         profile = folder / "profile.toml"
         profile.write_text(f'[embedded]\nbwrap = "{program}"\n')
-        done = command("doctor", "--profile", str(profile))
+        done = ran("doctor", "--profile", str(profile))
     assert re.search(r"\nnamespaces +degraded +control group shared with others", done.stdout), done
     assert states(done.stdout) == {**usual, "namespaces": "degraded"}
 

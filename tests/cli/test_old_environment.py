@@ -6,7 +6,7 @@ import pytest
 
 from tests.mcp.results import answer
 
-from .command import command
+from .command import called, ran
 from .entry import started
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ def test_a_setting_that_is_not_supported_stops_the_start_with_one_line(
     name: str, value: str, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    done = command("serve", "--transport", transport)
+    done = called("serve", "--transport", transport)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"llm-sandbox-mcp: {name}: '")
@@ -67,14 +67,14 @@ def test_a_setting_that_is_not_supported_stops_the_start_with_one_line(
 
 @pytest.mark.usefixtures("embedded")
 def test_only_the_server_uses_the_variables() -> None:
-    done = command("run", "--language", "bash", "-c", "echo on", BACKEND="nsjail", SANDBOX_PRIVILEGED="true")
+    done = ran("run", "--language", "bash", "-c", "echo on", BACKEND="nsjail", SANDBOX_PRIVILEGED="true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
-    assert 'memory = "2GiB"' in command("profile", "show", SANDBOX_MEMORY="4g").stdout
+    assert 'memory = "2GiB"' in called("profile", "show", SANDBOX_MEMORY="4g").stdout
 
 
 @pytest.mark.usefixtures("open_network")
 def test_doctor_checks_the_settings_of_the_server_and_reports_each_variable() -> None:
-    done = command("doctor", SANDBOX_NETWORK_MODE="bridge", KEEP_TEMPLATE="true", SANDBOX_PRIVILEGED="true")
+    done = ran("doctor", SANDBOX_NETWORK_MODE="bridge", KEEP_TEMPLATE="true", SANDBOX_PRIVILEGED="true")
     assert done.returncode in (0, 1), done
     assert re.search(r"\ncode's network +ok +open", done.stdout), done.stdout
     assert re.search(r"\nSANDBOX_NETWORK_MODE +degraded +'bridge' is applied\n", done.stdout), done.stdout

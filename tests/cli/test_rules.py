@@ -8,7 +8,7 @@ import pytest
 
 from llm_sandbox_mcp.host.folders import HANDLERS
 
-from .command import command, refused
+from .command import called, ran, refused
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def profile(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("embedded")
 def test_doctor_names_languages_that_rules_refuse_completely_and_the_fix(profile: Path) -> None:
-    done = command("doctor", "--profile", str(profile))
+    done = ran("doctor", "--profile", str(profile))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
         r"\nruby rules +missing +ruby is refused: rules apply to it, but its grammar is not installed\n", done.stdout
@@ -52,7 +52,7 @@ def test_doctor_names_languages_that_rules_refuse_completely_and_the_fix(profile
 
 @pytest.mark.usefixtures("embedded")
 def test_doctor_has_no_row_for_rules_if_there_are_none() -> None:
-    assert not re.search(r"^rules |rules +missing", command("doctor").stdout, re.MULTILINE)
+    assert not re.search(r"^rules |rules +missing", ran("doctor").stdout, re.MULTILINE)
 
 
 def test_profile_check_finds_a_mistake_in_names_scm(profile: Path) -> None:
@@ -63,4 +63,4 @@ def test_profile_check_finds_a_mistake_in_names_scm(profile: Path) -> None:
 
 def test_a_grammar_that_is_not_installed_is_not_a_mistake_in_the_profile(profile: Path) -> None:
     shutil.rmtree(profile.parent / "languages/bash")
-    assert command("profile", "check", str(profile)).returncode == 0
+    assert called("profile", "check", str(profile)).returncode == 0
