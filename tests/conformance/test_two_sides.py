@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 NAMES = ("a.txt", "b.txt", "Makefile", "d/c.txt", "d/e.sh", "d/deep/f.txt", "d2/g.txt")
 FOLDERS = ("d", "d/deep", "d2")
 ENDS = {":rw": False, ":rwd": True}
-STEPS = {"embedded": 250}
+STEPS = {"embedded": 120}
 FEWER = 25
 """Changes by either side in each case, and on engines; `make test-all` makes ten times as many."""
 
