@@ -100,7 +100,7 @@ def test_a_program_reads_a_file_or_the_standard_input_of_the_command(tmp_path: P
 def test_a_program_and_an_input_with_half_an_emoji_are_read(tmp_path: Path) -> None:
     program, given = tmp_path / "cut.py", tmp_path / "given.txt"
     program.write_bytes(CUT.format("<half>").encode().replace(b"<half>", ENCODED["half of the bytes"]))
-    done = command("run", str(program))
+    done = ran("run", str(program))
     assert (done.stdout, done.stderr) == (PRINTED, f"note: {NOTE}\n")
     given.write_bytes(b"a\xffb")
     done = bash("cat", "--stdin", str(given))
@@ -201,7 +201,7 @@ def test_files_that_the_code_made_are_saved_in_the_folder(tmp_path: Path) -> Non
 
 def test_control_characters_in_file_names_are_escaped_even_in_a_pipe(tmp_path: Path) -> None:
     name = "a\x1b]0;x\x07\x9b2J\u202e\r\nsaved: forged"
-    done = command("run", "--artifacts", str(tmp_path / "out"), "-c", f"open({name!r}, 'w').write('x')\nNone")
+    done = ran("run", "--artifacts", str(tmp_path / "out"), "-c", f"open({name!r}, 'w').write('x')\nNone")
     assert done.returncode == 0, done
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("saved: ")]
     assert line == f"saved: {tmp_path}/out/{one_line(name)}"

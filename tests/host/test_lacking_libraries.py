@@ -13,7 +13,7 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import execute, install
 from llm_sandbox_mcp.wiring import open_service
-from tests.cli.command import command
+from tests.cli.command import ran
 from tests.engines import host_folder, need
 from tests.local_index import LocalIndex, local_index, wheel
 
@@ -105,19 +105,19 @@ def test_prepare_and_doctor_say_what_is_lacking_and_prepare_fixes_it(index: Loca
         f'[languages.python]\nlibraries = ["tiny"]\nindex = "{index.url}/simple"\n'
     )
     named = ("--profile", str(profile))
-    done = command("prepare", "py", *named, UV_CACHE_DIR=str(folder / "uv"))
+    done = ran("prepare", "py", *named, UV_CACHE_DIR=str(folder / "uv"))
     assert done.returncode == 1, done
     assert done.stdout.splitlines()[-1].startswith("python    without its libraries  ")
     assert "tiny was not found" in done.stderr
-    assert "tiny will be prepared at the first use" in command("doctor", *named).stdout
+    assert "tiny will be prepared at the first use" in ran("doctor", *named).stdout
     index.add_project("tiny", wheel("tiny"), index)
-    done = command("prepare", "bash", "python", *named, UV_CACHE_DIR=str(folder / "uv"))
+    done = ran("prepare", "bash", "python", *named, UV_CACHE_DIR=str(folder / "uv"))
     assert (done.returncode, [line.split()[:2] for line in done.stdout.splitlines()[2:]]) == (
         0,
         [["bash", "ready"], ["python", "ready"]],
     )
-    ran = command("run", "--offline", "-c", IMPORT, *named)
-    assert (ran.returncode, ran.stdout) == (0, "'tiny'\n")
+    done = ran("run", "--offline", "-c", IMPORT, *named)
+    assert (done.returncode, done.stdout) == (0, "'tiny'\n")
 
 
 @pytest.mark.usefixtures("embedded")
@@ -129,7 +129,7 @@ def test_doctor_says_that_the_index_cannot_be_reached(folder: Path) -> None:
         f'[server]\ncache = "{folder}/cache"\nruntime = "{folder}/runtime"\n'
         f'[languages.python]\nlibraries = ["tiny"]\nindex = "{gone.url}/simple"\n'
     )
-    done = command("doctor", "--profile", str(profile))
+    done = ran("doctor", "--profile", str(profile))
     assert done.returncode == 0
     assert (
         "tiny cannot be prepared, and code runs without them: the package index 127.0.0.1 cannot be reached: "
