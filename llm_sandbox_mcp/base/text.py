@@ -2,7 +2,6 @@
 characters."""
 
 import json
-import logging
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -93,19 +92,6 @@ def _shown(control: re.Match[str]) -> str:
 def without_credentials(text: str) -> str:
     """The text with the credentials in addresses masked."""
     return _CREDENTIALS.sub("***@", text)
-
-
-class EscapingFormatter(logging.Formatter):
-    """Escapes control characters: logged text may come from code, and a terminal would obey them.
-
-    A record is one line, and the lines of its traceback are indented, so no text in it can imitate another record.
-    """
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging defines the name
-        return one_line(super().formatMessage(record))
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape(super().format(record)).replace("\n", "\n  ")
 
 
 LONGEST_CHARACTER = 4

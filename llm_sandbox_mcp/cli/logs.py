@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from ..base.text import EscapingFormatter
+from ..base.records import EscapingFormatter
 from ..host.floods import WithoutFloods
 
 _WAITING = 1000
