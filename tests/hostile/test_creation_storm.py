@@ -13,7 +13,7 @@ from tests.hostile.conftest import ANSWER, Arena
 
 pytestmark = pytest.mark.anyio
 
-STORM = 500
+STORM = 200
 PACE = {"sessions": {"max": 64, "starts_per_second": 4.0}}
 """Sandboxes that started just before the storm count towards the four."""
 FULL = {"sessions": {"max": 1000, "starts_per_second": 1000.0}, "pool": {"min": 0, "max": 4, "exhaustion": "fail_fast"}}
