@@ -56,10 +56,27 @@ def found(pattern: str, said: str | Sequence[str]) -> str:
     return match[1]
 
 
-@pytest.fixture
-async def model(era: str) -> AsyncIterator[Model]:
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=["2026-07-28", "legacy"])
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    with anyio.fail_after(110):
+        yield
+
+
+@pytest.fixture(scope="module")
+async def connected(anyio_backend: str, era: str) -> AsyncIterator[Model]:
+    """One server for all tasks of a protocol."""
     await need("embedded")
-    with host_folder() as home, local_index() as index, anyio.fail_after(110):
+    with host_folder() as home, local_index() as index:
         for name in ("data", "out"):
             (home / name).mkdir()
         (home / "data/birds.csv").write_text(TABLE)
@@ -79,6 +96,15 @@ async def model(era: str) -> AsyncIterator[Model]:
                 for name, schema in tool.input_schema["properties"].items():
                     told[f"{tool.name}.{name}"] = schema.get("description", "")
             yield Model(client, told, home)
+
+
+@pytest.fixture
+async def model(connected: Model) -> AsyncIterator[Model]:
+    """A model for one task; no session of it is left for the next."""
+    yield connected
+    listed, _ = await connected.call("manage_session", action="list")
+    for session in listed["sessions"]:
+        await connected.call("manage_session", action="close", session_id=session["session_id"])
 
 
 async def test_the_users_table_is_read_and_a_figure_is_put_into_their_folder(model: Model) -> None:
