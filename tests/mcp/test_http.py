@@ -54,6 +54,27 @@ anyio.run(main, *sys.argv[1:])
 """A client in a separate process, which can be killed."""
 
 
+SEVERAL = [
+    sys.executable,
+    "-c",
+    """
+import contextlib, io, os, sys
+from llm_sandbox_mcp import cli
+
+profile, *calls = sys.argv[1:]
+for options in calls:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            status = cli.main(["serve", "--transport", "http", "--profile", profile, *options.split()], os.environ)
+        except SystemExit as ended:
+            status = ended.code
+    sys.stderr.write(f"{status}: {said.getvalue()}")
+""",
+]
+"""Serves with several options, one after the other, in one process; prints each status before what was said."""
+
+
 @pytest.fixture(autouse=True)
 async def _bounded() -> AsyncIterator[None]:
     with anyio.fail_after(90):
@@ -308,19 +329,11 @@ async def test_an_address_that_is_not_allowed_or_not_available_is_refused_in_one
             ("--port", "70000"): "port 70000: must be from 0 to 65535; choose another, or 0 for a free one",
             ("--port", "http"): "--port: invalid int value: 'http'",
         }
-        said: dict[tuple[str, str], str] = {}
-
-        async def serve(options: tuple[str, str]) -> None:
-            done = await anyio.run_process([*SERVE, "--profile", str(profile), *options], check=False)
-            assert (done.returncode, done.stdout) == (2, b"")
-            said[options] = done.stderr.decode()
-
-        async with anyio.create_task_group() as tasks:
-            for options in refused:
-                tasks.start_soon(serve, options)
-    for options, reason in refused.items():
-        assert reason in said[options]
-        assert said[options].count("\n") == 1
+        done = await anyio.run_process([*SEVERAL, str(profile), *map(" ".join, refused)], check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+    for reason, line in zip(refused.values(), done.stderr.decode().splitlines(), strict=True):
+        assert reason in line
+        assert line.startswith("2: ")
 
 
 async def test_a_notification_that_comes_when_its_session_ends_does_not_close_the_connection(server: Server) -> None:
