@@ -1,18 +1,19 @@
 """A real server process on a port of this machine: clients of three kinds, and requests that are refused."""
 
+import json
+import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from anyio.streams.text import TextReceiveStream
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
@@ -21,7 +22,7 @@ from tests.broken_text import CUT, ENCODED, NOTE, PRINTED
 
 from .processes import gone, watch_children
 from .results import answer
-from .serving import SERVE, Server, start
+from .serving import Server, start
 from .wire import CLIENT, message
 
 pytestmark = pytest.mark.anyio
@@ -34,24 +35,38 @@ ENDLESS = "print('on', flush=True)\nwhile True: pass"
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 PLACES = [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/sse"), ("POST", "/messages/")]
 
-CALLER = """
-import sys
+CALLERS = """
+import json, os, sys
 import anyio
 from mcp import Client
 from mcp.client.sse import sse_client
 
+def say(what):
+    print(os.getpid(), what, end="", flush=True)
+
 async def main(url, way, session_id, seconds, code):
     async def progressed(progress, total, message):
-        print(message, flush=True)
+        say(message)
 
     server = sse_client(url + "/sse") if way == "sse" else url + "/mcp"
     async with Client(server, mode="legacy" if way == "sse" else way) as client:
-        arguments = {"code": code, "session_id": session_id, "timeout_seconds": float(seconds)}
+        arguments = {"code": code, "session_id": session_id, "timeout_seconds": seconds}
         await client.call_tool("execute_code", arguments, progress_callback=progressed)
 
-anyio.run(main, *sys.argv[1:])
+clients = []
+for line in sys.stdin:
+    if not (client := os.fork()):
+        say("begun\\n")
+        try:
+            anyio.run(main, *json.loads(line))
+        finally:
+            say("over\\n")
+            os._exit(0)
+    clients.append(client)
+for client in clients:  # until then, the number of one that was killed is not given to another process
+    os.waitpid(client, 0)
 """
-"""A client in a separate process, which can be killed."""
+"""Clients in separate processes, which can be killed; each is a copy of a process that has loaded all that it needs."""
 
 
 SEVERAL = [
@@ -81,6 +96,9 @@ async def _bounded() -> AsyncIterator[None]:
         yield
 
 
+Callers = Callable[[Server, str, str, float, str], AbstractContextManager[int]]
+
+
 async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
     return await answer(client, "execute_code", code=code, **arguments)
 
@@ -96,22 +114,35 @@ async def leased(client: Client) -> int:
     return pool["leased"]
 
 
-@asynccontextmanager
-async def caller(server: Server, way: str, session_id: str, seconds: float, code: str) -> AsyncIterator[Any]:
-    """Starts a client process and waits until it is in the middle of a run; kills it at the end if it still runs."""
-    command = [sys.executable, "-c", CALLER, server.url, way, session_id, str(seconds), code]
-    async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
-        try:
+@pytest.fixture(scope="module")
+def callers() -> Iterator[Callers]:
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLERS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+
+        @contextmanager
+        def caller(server: Server, way: str, session_id: str, seconds: float, code: str) -> Iterator[int]:
+            """Has a client call, and waits until it is in the middle of a run; kills it at the end if it still runs."""
+            assert process.stdin
             assert process.stdout
-            printed = ""
-            async for text in TextReceiveStream(process.stdout):
-                printed += text
-                if "on\n" in printed:
-                    break
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
+            process.stdin.write(json.dumps([server.url, way, session_id, seconds, code]) + "\n")
+            process.stdin.flush()
+            while " begun" not in (line := process.stdout.readline()):
+                assert line
+            pid = int(line.split()[0])
+            try:
+                while line != f"{pid} on\n":
+                    line = process.stdout.readline()
+                    assert line != f"{pid} over\n"
+                yield pid
+            finally:
+                os.kill(pid, signal.SIGKILL)
+
+        yield caller
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -198,11 +229,13 @@ async def test_a_host_that_gives_up_a_call_after_five_seconds_loses_nothing(serv
 
 
 @pytest.mark.parametrize("way", [MODERN, "sse"])
-async def test_a_run_of_a_killed_client_that_nobody_can_find_ends_with_its_session(server: Server, way: str) -> None:
+async def test_a_run_of_a_killed_client_that_nobody_can_find_ends_with_its_session(
+    server: Server, callers: Callers, way: str
+) -> None:
     async with server.connect(MODERN) as client:
         used = await leased(client)
-        async with caller(server, way, "", 300, ENDLESS) as process:
-            process.kill()
+        with callers(server, way, "", 300, ENDLESS) as caller:
+            os.kill(caller, signal.SIGKILL)
             with anyio.fail_after(SOON):
                 while await leased(client) > used:
                     await anyio.lowlevel.checkpoint()
@@ -210,20 +243,20 @@ async def test_a_run_of_a_killed_client_that_nobody_can_find_ends_with_its_sessi
 
 # Runs of a session wait for each other: once the next run has answered, the run of the killed client has ended.
 @pytest.mark.parametrize("way", [MODERN, "sse"])
-async def test_a_client_that_is_killed_ends_its_run(server: Server, way: str) -> None:
+async def test_a_client_that_is_killed_ends_its_run(server: Server, callers: Callers, way: str) -> None:
     async with server.connect(MODERN) as client:
         session_id = (await run(client, "x = 7"))["session_id"]
-        async with caller(server, way, session_id, 60, ENDLESS) as process:
-            process.kill()
+        with callers(server, way, session_id, 60, ENDLESS) as caller:
+            os.kill(caller, signal.SIGKILL)
             with anyio.fail_after(SOON):
                 assert (await run(client, "x", session_id=session_id))["result"] == "7"
 
 
-async def test_the_run_of_a_killed_2025_client_ends_at_its_timeout(server: Server) -> None:
+async def test_the_run_of_a_killed_2025_client_ends_at_its_timeout(server: Server, callers: Callers) -> None:
     async with server.connect(MODERN) as client:
         session_id = (await run(client, "x = 7"))["session_id"]
-        async with caller(server, "legacy", session_id, 1.5, ENDLESS) as process:
-            process.kill()
+        with callers(server, "legacy", session_id, 1.5, ENDLESS) as caller:
+            os.kill(caller, signal.SIGKILL)
             with anyio.fail_after(SOON):
                 assert (await run(client, "x", session_id=session_id))["result"] == "7"
 
@@ -298,14 +331,14 @@ async def test_a_body_that_is_too_large_is_refused_on_both_transports(server: Se
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_server_while_clients_of_all_kinds_run_code(
-    profile: Path, number: signal.Signals
+    profile: Path, callers: Callers, number: signal.Signals
 ) -> None:
     server = start(profile)
     try:
         code = "import subprocess\nsubprocess.Popen(['sleep', '1000'])\n" + ENDLESS
-        async with AsyncExitStack() as stack:
+        with ExitStack() as stack:
             for way in WAYS:
-                await stack.enter_async_context(caller(server, way, "", 60, code))
+                stack.enter_context(callers(server, way, "", 60, code))
             with watch_children(server.process.pid) as watched, anyio.fail_after(SOON):
                 server.process.send_signal(number)
                 await server.ended()
