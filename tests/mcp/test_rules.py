@@ -11,12 +11,16 @@ from mcp.types import TextResourceContents
 
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.wiring import open_service
 from tests.containers.engines import until
+from tests.engines import need
+from tests.growth import kept
 
 from .results import answer, refusal
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded"), pytest.mark.one_protocol]
+pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 
 PROFILE = """
 [audit]
@@ -33,16 +37,36 @@ advice = "values are cheap"
 """
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rules")
+
+
+@pytest.fixture(scope="module")
+async def service(anyio_backend: str, folder: Path) -> AsyncIterator[Service]:
+    """A service with rules, which all tests share."""
+    await need("embedded")
+    (folder / "profile.toml").write_text(PROFILE.replace("{audit}", str(folder / "audit.log")))
+    async with open_service(load_profile(str(folder / "profile.toml"))) as service:
+        await service.warm()
+        await execute(service, "1", keep_session=False)  # starts what checks code
+        with kept("embedded"):
+            yield service
+
+
 @pytest.fixture
-async def client(era: str, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a server with rules."""
-    (tmp_path / "profile.toml").write_text(PROFILE.replace("{audit}", str(tmp_path / "audit.log")))
+async def client(service: Service, era: str) -> AsyncIterator[Client]:
     with anyio.fail_after(60):
-        async with (
-            open_service(load_profile(str(tmp_path / "profile.toml"))) as service,
-            Client(build_server(service, host_files=False), mode=era) as client,
-        ):
+        async with Client(build_server(service, host_files=False), mode=era) as client:
             yield client
+        for session in service.sessions.list():
+            await service.sessions.close(session.id)
+        await service.pool_until(lambda now: not now.closing)
 
 
 async def test_blocked_code_is_refused_before_it_runs_with_rule_severity_and_line(client: Client) -> None:
@@ -53,11 +77,11 @@ async def test_blocked_code_is_refused_before_it_runs_with_rule_severity_and_lin
     assert (await answer(client, "manage_session", action="list"))["sessions"] == []
 
 
-async def test_what_was_refused_is_in_the_audit_log(client: Client, tmp_path: Path) -> None:
-    await refusal(client, "execute_code", code="import subprocess")
-    log = tmp_path / "audit.log"
-    await until(lambda: log.exists() and bool(log.read_text()), 10)
-    line = json.loads(log.read_text())
+async def test_what_was_refused_is_in_the_audit_log(client: Client, folder: Path) -> None:
+    await refusal(client, "execute_code", code="\n" * 6 + "import subprocess")
+    log = folder / "audit.log"
+    await until(lambda: log.exists() and "line 7 imports" in log.read_text(), 10)
+    (line,) = (json.loads(line) for line in log.read_text().splitlines() if "line 7 imports" in line)
     assert (line["event"], line["language"]) == ("code.refused", "python")
     assert "rule processes" in line["reason"]
 

@@ -10,7 +10,15 @@ import pytest
 from mcp import Client
 from mcp.types import ImageContent
 
+from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.server import build_server
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
+from llm_sandbox_mcp.wiring import open_service
+
 from ..documents import DOCUMENTS
+from ..engines import need
+from ..growth import kept
 from .fake import PNG
 from .results import answer, call, refusal, text
 
@@ -19,6 +27,31 @@ pytestmark = [pytest.mark.anyio, pytest.mark.one_protocol]
 _TABLE = DOCUMENTS["docs/pages/what-a-model-sees.md"].partition("| code | note |")[2].partition("\n\n")[0]
 HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)
 """Code that fails because it is in a sandbox, and the note of the result."""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def service(anyio_backend: str) -> AsyncIterator[Service]:
+    """A service that all tests share."""
+    await need("embedded")
+    async with open_service(load_profile()) as service:
+        await service.warm()
+        await execute(service, "1", keep_session=False)
+        with kept("embedded"):
+            yield service
+
+
+@pytest.fixture
+async def client(service: Service, era: str) -> AsyncIterator[Client]:
+    async with Client(build_server(service, host_files=True), mode=era) as client:
+        yield client
+    for session in service.sessions.list():
+        await service.sessions.close(session.id)
+    await service.pool_until(lambda now: not now.closing)
 
 
 @pytest.fixture(autouse=True)
