@@ -23,6 +23,24 @@ async def _bounded() -> AsyncIterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=["2026-07-28", "legacy"])
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+async def apart(anyio_backend: str, era: str) -> AsyncIterator[Client]:
+    """A client of a server in another process; each test closes its session."""
+    program = StdioServerParameters(command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"])
+    async with Client(stdio_client(program), mode=era) as client:
+        yield client
+
+
 async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
     return await answer(client, "execute_code", code=code, timeout_seconds=300, **arguments)
 
@@ -57,6 +75,7 @@ async def test_a_run_that_takes_longer_than_the_call_is_found_again(client: Clie
     assert (await run(client, "x", session_id=begun["session_id"]))["result"] == "7"
 
 
+@pytest.mark.one_protocol
 async def test_new_output_is_read_once(client: Client) -> None:
     begun = await run(client, ENDLESS, wait_seconds=0)
     assert await printed(client, begun) == "on\n"
@@ -65,6 +84,7 @@ async def test_new_output_is_read_once(client: Client) -> None:
     assert (ended["status"], ended["stdout"], ended["session_state"]) == ("cancelled", "on\n", "kept")
 
 
+@pytest.mark.one_protocol
 async def test_a_second_run_in_the_same_session_says_what_it_waits_for(client: Client) -> None:
     begun = await run(client, "x = 1\n" + ENDLESS, wait_seconds=0)
     await printed(client, begun)
@@ -76,6 +96,7 @@ async def test_a_second_run_in_the_same_session_says_what_it_waits_for(client: C
     assert (await run(client, "x", session_id=begun["session_id"]))["result"] == "1"
 
 
+@pytest.mark.one_protocol
 async def test_figures_of_a_run_come_with_its_result(client: Client) -> None:
     begun = await run(client, "open('made.txt', 'w').write('a')", wait_seconds=0)
     result = await call(client, "manage_session", action="wait", run_id=begun["run_id"])
@@ -84,33 +105,31 @@ async def test_figures_of_a_run_come_with_its_result(client: Client) -> None:
     assert result.content[1].type == "resource_link"
 
 
-async def test_a_client_that_gives_up_waiting_finds_its_run(era: str) -> None:
-    program = StdioServerParameters(command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"])
-    async with Client(stdio_client(program), mode=era) as client:
-        with pytest.raises(MCPError, match=r"(?i)timed out"):
-            await client.call_tool("execute_code", {"code": ENDLESS}, read_timeout_seconds=0.5)
-        [session] = (await answer(client, "manage_session", action="list"))["sessions"]
-        [run_id] = session["run_ids"]
-        assert await printed(client, {"run_id": run_id, "status": "running", "stdout": ""}) == "on\n"
-        assert (await manage(client, "cancel", run_id))["status"] == "cancelled"
+async def test_a_client_that_gives_up_waiting_finds_its_run(apart: Client) -> None:
+    with pytest.raises(MCPError, match=r"(?i)timed out"):
+        await apart.call_tool("execute_code", {"code": ENDLESS}, read_timeout_seconds=0.5)
+    [session] = (await answer(apart, "manage_session", action="list"))["sessions"]
+    [run_id] = session["run_ids"]
+    assert await printed(apart, {"run_id": run_id, "status": "running", "stdout": ""}) == "on\n"
+    assert (await manage(apart, "cancel", run_id))["status"] == "cancelled"
+    await answer(apart, "manage_session", action="close", session_id=session["session_id"])
 
 
-async def test_a_client_that_cancels_its_call_interrupts_the_code(era: str) -> None:
-    program = StdioServerParameters(command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"])
+async def test_a_client_that_cancels_its_call_interrupts_the_code(apart: Client) -> None:
     printed = anyio.Event()
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         printed.set()
 
-    async with Client(stdio_client(program), mode=era) as client:
-        session_id = (await run(client, "x = 7"))["session_id"]
-        arguments = {"code": ENDLESS, "session_id": session_id, "timeout_seconds": 300}
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: client.call_tool("execute_code", arguments, progress_callback=progressed))
-            await printed.wait()
-            tasks.cancel_scope.cancel()
-        after = await run(client, "x", session_id=session_id)
-        assert (after["result"], after["session_state"]) == ("7", "kept")
+    session_id = (await run(apart, "x = 7"))["session_id"]
+    arguments = {"code": ENDLESS, "session_id": session_id, "timeout_seconds": 300}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: apart.call_tool("execute_code", arguments, progress_callback=progressed))
+        await printed.wait()
+        tasks.cancel_scope.cancel()
+    after = await run(apart, "x", session_id=session_id)
+    assert (after["result"], after["session_state"]) == ("7", "kept")
+    await answer(apart, "manage_session", action="close", session_id=session_id)
 
 
 async def test_a_loss_is_told_again_if_the_call_that_told_it_was_given_up(client: Client) -> None:
@@ -133,6 +152,7 @@ async def test_a_loss_is_told_again_if_the_call_that_told_it_was_given_up(client
     assert (await run(client, "1", session_id=killed["session_id"]))["notes"] == []
 
 
+@pytest.mark.one_protocol
 async def test_a_run_that_is_not_known_is_refused(client: Client) -> None:
     assert "is not known" in await refusal(client, "manage_session", action="wait", run_id="0" * 32)
     done = await run(client, "1")
