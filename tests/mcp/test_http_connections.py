@@ -20,9 +20,8 @@ import pytest
 from llm_sandbox_mcp.host import floods
 from llm_sandbox_mcp.server import bodies, connections
 
-from . import serving
 from .results import answer
-from .serving import Server, start, stop
+from .serving import SERVE, Server, launch, start, stop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("embedded")]
 
@@ -42,7 +41,7 @@ from llm_sandbox_mcp.server import connections, handshakes, memory, transports
 from llm_sandbox_mcp.__main__ import main
 sys.exit(main())
 """
-    return [sys.executable, "-c", program, *serving.SERVE[3:]]
+    return [sys.executable, "-c", program, *SERVE[3:]]
 
 
 IMPATIENT = with_times(connections__UNREAD=1.0, connections__STALLED=0.5, connections__WHOLE=2.0)
@@ -79,9 +78,8 @@ LISTEN = posted("subscriptions/listen", notifications={"resourcesListChanged": T
 
 
 @contextmanager
-def served(monkeypatch: pytest.MonkeyPatch, profile: Path, command: list[str]) -> Iterator[Server]:
-    monkeypatch.setattr(serving, "SERVE", command)
-    server = start(profile)
+def served(profile: Path, command: list[str]) -> Iterator[Server]:
+    server = launch([*command, "--port", "0", "--profile", str(profile)])
     try:
         yield server
     finally:
@@ -96,9 +94,42 @@ def profile(profile: Path) -> Path:
     return profile
 
 
-def connect(server: Server, own: str = "127.0.0.1") -> socket.socket:
+@pytest.fixture(scope="module")
+def rest(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile with the paths for callers without MCP."""
+    rest = tmp_path_factory.mktemp("rest") / "rest.toml"
+    rest.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
+    return rest
+
+
+@pytest.fixture(scope="module")
+def impatient(profile: Path) -> Iterator[Server]:
+    with served(profile, IMPATIENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def settled(profile: Path) -> Iterator[Server]:
+    with served(profile, [*FEW, *SETTLED]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def files_served(rest: Path) -> Iterator[Server]:
+    with served(rest, with_times(memory__PATIENCE=1.0)) as server:
+        yield server
+
+
+def connect(server: Server, own: str = "127.0.0.1", unread: int = 0) -> socket.socket:
+    """Connects from an address of this machine; if `unread` is given, the kernel keeps so many bytes of answers."""
     host, _, port = server.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=BOUND, source_address=(own, 0))
+    client = socket.socket()
+    client.settimeout(BOUND)
+    if unread:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
+    client.bind((own, 0))
+    client.connect((host, int(port)))
+    return client
 
 
 def files(server: Server) -> int:
@@ -125,10 +156,8 @@ async def works(server: Server) -> bool:
     return bool(found["stdout"] == "42\n")
 
 
-async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_sandboxes(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, [*FEW, *serving.SERVE]) as server, ExitStack() as silent:
+async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_sandboxes(profile: Path) -> None:
+    with served(profile, [*FEW, *SERVE]) as server, ExitStack() as silent:
         assert await works(server)
         before = files(server)
         with anyio.fail_after(BOUND):
@@ -143,8 +172,8 @@ async def test_hundreds_of_silent_clients_are_disconnected_and_leave_files_for_s
             assert await works(server)
 
 
-async def test_a_client_beyond_the_limit_gets_status_503(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(monkeypatch, profile, [*FEW, *PATIENT]) as server, ExitStack() as others:
+async def test_a_client_beyond_the_limit_gets_status_503(profile: Path) -> None:
+    with served(profile, [*FEW, *PATIENT]) as server, ExitStack() as others:
         earlier = [others.enter_context(connect(server)) for _ in range(MOST)]
         with connect(server) as last:
             assert said(last, HEALTH).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
@@ -162,31 +191,26 @@ IDLE = {
 }
 
 
-async def test_connections_without_work_make_room_for_others_of_the_same_address(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server:
-        for raw in IDLE.values():
-            with ExitStack() as others:
-                earlier = []
-                for _ in range(MOST):
-                    earlier.append(client := others.enter_context(connect(server)))
-                    assert healthy(client)
-                    client.sendall(raw)
-                    if raw.endswith(b"\r\n\r\n") or raw is LISTEN:
-                        assert b" 200 " in client.recv(4096)
-                for _ in range(2):
-                    with connect(server) as last:
-                        assert healthy(last)
-                assert await works(server)
-                assert disconnected(earlier[0])
+async def test_connections_without_work_make_room_for_others_of_the_same_address(settled: Server) -> None:
+    for raw in IDLE.values():
+        with ExitStack() as others:
+            earlier = []
+            for _ in range(MOST):
+                earlier.append(client := others.enter_context(connect(settled)))
+                assert healthy(client)
+                client.sendall(raw)
+                if raw.endswith(b"\r\n\r\n") or raw is LISTEN:
+                    assert b" 200 " in client.recv(4096)
+            for _ in range(2):
+                with connect(settled) as last:
+                    assert healthy(last)
+            assert await works(settled)
+            assert disconnected(earlier[0])
 
 
-async def test_connections_at_work_make_room_only_for_an_address_that_has_fewer(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_at_work_make_room_only_for_an_address_that_has_fewer(profile: Path) -> None:
     command = with_times(connections__SILENT=1000.0, sharing__SETTLED=0.0, transports__connections="lambda: 3")
-    with served(monkeypatch, profile, command) as server, ExitStack() as others:
+    with served(profile, command) as server, ExitStack() as others:
         for _ in range(3):
             client = others.enter_context(connect(server))
             assert healthy(client)  # it is accepted, so what it sends is read first
@@ -197,18 +221,16 @@ async def test_connections_at_work_make_room_only_for_an_address_that_has_fewer(
             assert healthy(other)
 
 
-async def test_connections_without_a_request_make_room_before_streams(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, [*FEW, *SETTLED]) as server, ExitStack() as others:
-        stream = others.enter_context(connect(server))
+async def test_connections_without_a_request_make_room_before_streams(settled: Server) -> None:
+    with ExitStack() as others:
+        stream = others.enter_context(connect(settled))
         stream.sendall(IDLE["a stream of SSE"])
         begun = b""
         while b"session_id" not in begun or not begun.endswith(b"\r\n\r\n"):
             more = stream.recv(4096)
             assert more, begun
             begun += more
-        kept = [others.enter_context(connect(server)) for _ in range(3 * MOST)]
+        kept = [others.enter_context(connect(settled)) for _ in range(3 * MOST)]
         assert healthy(kept[-1])
         # Its address for messages came with the answer, and nothing since; it would end now.
         stream.setblocking(False)
@@ -216,10 +238,9 @@ async def test_connections_without_a_request_make_room_before_streams(
             stream.recv(4096)
 
 
-async def test_a_client_that_never_reads_is_disconnected_and_others_are_served(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as deaf:
+async def test_a_client_that_never_reads_is_disconnected_and_others_are_served(impatient: Server) -> None:
+    server = impatient
+    with connect(server, unread=4096) as deaf:
         assert await works(server)
         before = files(server)
         deaf.setblocking(False)
@@ -265,29 +286,24 @@ CUT = {
 }
 
 
-async def test_a_client_that_stops_within_a_request_is_disconnected(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, IMPATIENT) as server:
-        for cut in CUT.values():
-            with connect(server) as slow:
-                # The cut request is not the first one of the connection, which has a different time limit.
-                slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
-                received = b""
-                while not received.endswith(b"\r\n\r\nok\n"):
-                    more = slow.recv(4096)
-                    assert more, received
-                    received += more
-                slow.sendall(cut)
-                with suppress(ConnectionResetError):
-                    assert slow.recv(4096) == b""
-        assert await works(server)
+async def test_a_client_that_stops_within_a_request_is_disconnected(impatient: Server) -> None:
+    for cut in CUT.values():
+        with connect(impatient) as slow:
+            # The cut request is not the first one of the connection, which has a different time limit.
+            slow.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            received = b""
+            while not received.endswith(b"\r\n\r\nok\n"):
+                more = slow.recv(4096)
+                assert more, received
+                received += more
+            slow.sendall(cut)
+            with suppress(ConnectionResetError):
+                assert slow.recv(4096) == b""
+    assert await works(impatient)
 
 
-async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, IMPATIENT) as server, connect(server) as slow:
+async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(impatient: Server) -> None:
+    with connect(impatient) as slow:
         slow.sendall(ASKED.replace(b"content-length: 3", b"content-length: 4000000")[:-3])
         slow.settimeout(0.1)
         with suppress(ConnectionError):
@@ -298,7 +314,7 @@ async def test_a_client_that_sends_a_request_byte_by_byte_is_disconnected(
                     break
             else:
                 pytest.fail("it was not disconnected")
-        assert await works(server)
+        assert await works(impatient)
 
 
 LARGE = 4 << 20
@@ -307,12 +323,11 @@ UPLOAD = b"POST /files/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 3\r\n\r\
 
 @pytest.mark.parametrize(("request_", "size"), [(ASKED, LARGE), (UPLOAD, 8 * LARGE)], ids=["mcp", "upload"])
 async def test_a_hundred_unfinished_bodies_take_little_memory_and_others_are_served(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes, size: int
+    rest: Path, request_: bytes, size: int
 ) -> None:
-    own = tmp_path / "profile.toml"
-    own.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
+    # As many as this: what the last client sends has its turn when each of them has sent as much.
     head = request_.replace(b"content-length: 3", b"content-length: %d" % size)[:-3]
-    with served(monkeypatch, own, serving.SERVE) as server, ExitStack() as others, ThreadPoolExecutor(100) as threads:
+    with served(rest, SERVE) as server, ExitStack() as others, ThreadPoolExecutor(100) as threads:
         assert await works(server)
         before = memory(server)
         clients = [others.enter_context(connect(server)) for _ in range(100)]
@@ -348,10 +363,8 @@ def memory(server: Server) -> int:
     return int(found[1]) << 10
 
 
-async def test_remembered_clients_make_room_for_others_and_those_that_were_used_last(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, profile, with_times(handshakes__CLIENTS=3, sharing__SETTLED=0.0)) as server:
+async def test_remembered_clients_make_room_for_others_and_those_that_were_used_last(profile: Path) -> None:
+    with served(profile, with_times(handshakes__CLIENTS=3, sharing__SETTLED=0.0)) as server:
         async with server.connect("legacy") as client:
             assert (await answer(client, "manage_session", action="list"))["sessions"] == []
             heads = [shake_hands(server) for _ in range(10)]
@@ -432,14 +445,6 @@ LARGEST = 4_100_000
 """Characters of a string that fits into a message."""
 
 
-@pytest.fixture
-def rest(profile: Path, tmp_path: Path) -> Path:
-    """A profile with the paths for callers without MCP."""
-    rest = tmp_path / "rest.toml"
-    rest.write_text(profile.read_text() + "[http]\nexecute_code = true\n")
-    return rest
-
-
 def write_large(server: Server, text: str) -> None:
     """Lets code write a file as large as an artifact can be."""
     code = f"n = open('large.bin', 'wb').write(b'{text}' * {ARTIFACT})"
@@ -464,8 +469,9 @@ def status(client: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("path", ["/artifacts/large.bin", "/files/large.bin"])
-def test_files_that_nobody_reads_take_little_memory(rest: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    with served(monkeypatch, rest, with_times(memory__PATIENCE=1.0)) as server, ExitStack() as deaf:
+def test_files_that_nobody_reads_take_little_memory(files_served: Server, path: str) -> None:
+    server = files_served
+    with ExitStack() as deaf:
         write_large(server, "x")
         clients = [deaf.enter_context(download(server, path)) for _ in range(20)]
         answers = [status(client) for client in clients]
@@ -478,9 +484,7 @@ def test_files_that_nobody_reads_take_little_memory(rest: Path, monkeypatch: pyt
         assert read(ARTIFACT).endswith(b"x" * 1000)
 
 
-def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
-    rest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(rest: Path) -> None:
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
     def message(method: str, **params: object) -> dict[str, object]:
@@ -490,7 +494,7 @@ def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
         return message("tools/call", name=tool, arguments=arguments, _meta={"x": "x" * LARGEST})
 
     with (
-        served(monkeypatch, rest, with_times(memory__PATIENCE=0.2)) as server,
+        served(rest, with_times(memory__PATIENCE=0.2)) as server,
         httpx2.Client(base_url=server.url, headers=headers, timeout=BOUND) as client,
     ):
         info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -512,25 +516,20 @@ def test_large_calls_of_clients_that_left_wait_for_a_session_in_bounded_memory(
             assert int(memory[1]) < 400 << 10
 
 
-def test_an_artifact_that_is_replaced_while_it_is_sent_is_cut_and_not_mixed(
-    rest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(monkeypatch, rest, serving.SERVE) as server:
-        write_large(server, "x")
-        with download(server, "/artifacts/large.bin") as client:
-            assert status(client) == 200
-            write_large(server, "y")
-            _, _, content = client.makefile("rb").read().partition(b"\r\n\r\n")
-        assert 0 < len(content) < ARTIFACT
-        assert set(content) == {ord("x")}
+def test_an_artifact_that_is_replaced_while_it_is_sent_is_cut_and_not_mixed(files_served: Server) -> None:
+    write_large(files_served, "x")
+    with download(files_served, "/artifacts/large.bin") as client:
+        assert status(client) == 200
+        write_large(files_served, "y")
+        _, _, content = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert 0 < len(content) < ARTIFACT
+    assert set(content) == {ord("x")}
 
 
-def test_uploads_into_a_busy_session_whose_clients_leave_keep_nobody_out(
-    rest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_into_a_busy_session_whose_clients_leave_keep_nobody_out(rest: Path) -> None:
     code = json.dumps({"code": "import time; time.sleep(50)", "session_id": "busy"})
     busy = "HTTP/1.1\r\nhost: 127.0.0.1\r\nx-session-id: busy\r\ncontent-length: "
-    with served(monkeypatch, rest, [*FEW, *SETTLED]) as server, ExitStack() as running:
+    with served(rest, [*FEW, *SETTLED]) as server, ExitStack() as running:
         runner = running.enter_context(connect(server))
         runner.sendall(f"POST /execute_code/ {busy}{len(code)}\r\n\r\n{code}".encode())
         for number in range(3 * MOST):
