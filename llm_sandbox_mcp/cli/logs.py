@@ -8,8 +8,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from ..base.records import EscapingFormatter
-from ..host.floods import WithoutFloods
+from ..host.records import EscapingFormatter, WithoutFloods
 
 _WAITING = 1000
 """Lines that can wait to be written; further ones are counted and dropped."""

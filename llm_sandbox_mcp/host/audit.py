@@ -19,7 +19,7 @@ import anyio.to_thread
 
 from ..aio.tasks import open_tasks
 from ..base.errors import PolicyDenied
-from .floods import LIMITED
+from .records import LIMITED
 
 _WAITING = 10_000
 """Lines that can wait to be written; further ones are counted and dropped."""

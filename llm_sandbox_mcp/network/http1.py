@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 
 from ..backends.listening import Listener
 from ..base.text import one_line
-from ..host.floods import WithoutFloods
+from ..host.records import WithoutFloods
 from .sharing import Place, Shared
 
 HEAD = 16 << 10

@@ -17,7 +17,7 @@ import anyio
 import httpx2
 import pytest
 
-from llm_sandbox_mcp.host import floods
+from llm_sandbox_mcp.host import records
 from llm_sandbox_mcp.server import bodies, connections
 
 from .results import answer
@@ -275,7 +275,7 @@ async def test_requests_that_are_refused_do_not_fill_the_log(profile: Path) -> N
                     assert status in client.recv(4096)
     finally:
         lines = stop(server).splitlines()
-    assert len(ODD) * floods.LINES <= len(lines) < 200, lines
+    assert len(ODD) * records.LINES <= len(lines) < 200, lines
     assert sum("more of this kind are counted" in line for line in lines) >= len(ODD), lines
 
 

@@ -11,9 +11,9 @@ import anyio
 
 from ...aio.tasks import open_tasks
 from ...base.errors import SandboxError
-from ...base.records import EscapingFormatter
 from ...base.results import Execution, OnOutput
 from ...base.text import valid
+from ...host.records import EscapingFormatter
 from ...sandboxes import Printed, Sandboxes, Session
 from ...service import Service
 from ...service.ask import Options

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from llm_sandbox_mcp.cli import logs
-from llm_sandbox_mcp.host.floods import LINES, WithoutFloods
+from llm_sandbox_mcp.host.records import LINES, WithoutFloods
 
 MANY = 5000
 """Records, of a hundred bytes: more than the handler takes, of which a pipe does not take all."""

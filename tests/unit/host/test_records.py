@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_sandbox_mcp.host.floods import LIMITED, LINES, WithoutFloods
+from llm_sandbox_mcp.host.records import LIMITED, LINES, WithoutFloods
 
 NAME = "tests.floods"
 

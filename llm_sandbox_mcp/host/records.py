@@ -1,8 +1,11 @@
-"""Keeps floods out of the log: what a peer or code can cause again and again is logged a few times, then counted."""
+"""Records of the log: what a peer or code can cause again and again is logged a few times, then counted; and no text of
+theirs is obeyed by a terminal."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+
+from ..base.text import escape, one_line
 
 LINES = 30
 """Records a minute from one place of a program."""
@@ -47,3 +50,16 @@ class WithoutFloods(logging.Filter):
         # Another filter of this kind, of a logger or a handler, must not judge it again.
         record.limited = True
         return True
+
+
+class EscapingFormatter(logging.Formatter):
+    """Escapes control characters: logged text may come from code, and a terminal would obey them.
+
+    A record is one line, and the lines of its traceback are indented, so no text in it can imitate another record.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging defines the name
+        return one_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record)).replace("\n", "\n  ")
