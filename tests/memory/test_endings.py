@@ -74,6 +74,12 @@ async def test_code_that_lost_only_a_process_to_the_memory_limit_keeps_its_state
     assert (await run(service, "get x", session_id=first.session_id)).result == "1"
 
 
+async def test_limits_are_also_counted_of_code_that_was_killed_after_its_grace(service: Service) -> None:
+    result = await run(service, "outgrow child\ndeaf\nsleep 1000", timeout=5)
+    assert (result.status, result.exit_code) == ("out_of_memory", 137), result
+    assert any("the memory limit of 128MiB was reached" in note for note in result.notes), result.notes
+
+
 async def test_a_session_whose_sandbox_ends_while_files_are_copied_out_of_it_starts_fresh(
     service: Service, engine: MemoryBackend
 ) -> None:

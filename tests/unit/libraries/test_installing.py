@@ -1,15 +1,20 @@
-"""Which package manager installs libraries: the first one of the language that the sandbox has."""
+"""Which package manager installs libraries: the first one of the language that the sandbox has. What a failure says."""
 
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import pytest
 
-from llm_sandbox_mcp.backends.base import Sandbox
+from llm_sandbox_mcp.backends.base import Completed, Fullness, Sandbox, Usage
+from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.base.errors import InstallFailed, PolicyDenied
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
-from llm_sandbox_mcp.libraries.installing import choose
+from llm_sandbox_mcp.libraries.installing import Installer, choose
+from llm_sandbox_mcp.profile.profile import load_profile
+from tests.unit.policies import POLICY
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +76,55 @@ async def test_a_program_that_the_machine_lacks_is_to_be_installed_there() -> No
 async def test_a_language_without_a_package_manager_is_refused() -> None:
     with pytest.raises(PolicyDenied, match="bash has no package manager"):
         await chosen(Has(), Places(included_languages()["bash"], environment="/usr/local"))
+
+
+class Fails(Has):
+    """A sandbox whose package manager prints this and fails."""
+
+    policy = POLICY
+
+    def __init__(self, stdout: bytes, stderr: bytes) -> None:
+        super().__init__("/usr/local/bin/uv", "/usr/local/bin/python")
+        self._printed = stdout, stderr
+
+    def listen(self) -> AbstractAsyncContextManager[Listener]:
+        return listen_on(socket.create_server(("127.0.0.1", 0)))
+
+    async def run(self, *_: object, **__: object) -> Completed:
+        return Completed(1, *self._printed)
+
+    async def usage(self) -> Usage:
+        return Usage()
+
+    async def fullness(self, *, thorough: bool) -> Fullness:
+        return Fullness()
+
+
+@pytest.fixture(scope="module")
+def installer(tmp_path_factory: pytest.TempPathFactory) -> Installer:
+    """Reads the certificates of the machine once."""
+    profile = load_profile(over={"languages": {"python": {"index": "http://127.0.0.1:1/simple"}}})
+    return Installer(profile, tmp_path_factory.mktemp("cache"), {})
+
+
+LINES = [f"line {number}" for number in range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "told"),
+    [
+        ("\n".join(LINES), "", " | ".join(LINES[-12:])),
+        ("left out", "\n \n".join([*LINES[:11], "  last\r\n"]), " | ".join([*LINES[:11], "last"])),
+        ("", "x\n" + "😀" * 1999 + "y", "😀" * 1999 + "y"),
+        ("", "one\n" * 12, "one" + " | one" * 11),
+        ("", " \n", "no reason given"),
+    ],
+    ids=["twelve lines", "what stderr has, without empty lines", "2000 characters", "exactly twelve", "nothing"],
+)
+async def test_a_failure_ends_with_the_last_lines_of_the_package_manager(
+    stdout: str, stderr: str, told: str, installer: Installer
+) -> None:
+    sandbox = cast(Sandbox, Fails(stdout.encode(), stderr.encode()))
+    with pytest.raises(InstallFailed) as raised:
+        await installer.install(sandbox, PYTHON, ["numpy"])
+    assert str(raised.value) == f"uv could not install numpy: {told}"

@@ -61,6 +61,13 @@ def test_every_limit_that_was_reached_is_reported_once_in_a_line_with_the_next_s
         assert len({*notes}) == len(notes), notes
 
 
+def test_of_several_limits_the_one_that_decided_is_named_first() -> None:
+    for outcome, usage, full in SEEN:
+        status = status_of(outcome, usage, full, POLICY)
+        codes = [note.code for note in notes_of(outcome, usage, full, status, POLICY, 2)]
+        assert status not in codes or codes[0] == status, (outcome, usage, full, codes)
+
+
 def test_if_two_limits_were_reached_one_decides_whatever_the_code_reports() -> None:
     for outcome, usage, full in SEEN:
         status = status_of(outcome, usage, full, POLICY)

@@ -11,6 +11,7 @@ from llm_sandbox_mcp.aio.tasks import open_tasks
 from llm_sandbox_mcp.backends.base import Sandbox, Usage
 from llm_sandbox_mcp.sessions import overtime
 from llm_sandbox_mcp.sessions.overtime import Overtime
+from tests.memory.clock import BACKEND
 
 pytestmark = pytest.mark.anyio
 
@@ -98,6 +99,21 @@ async def test_a_sandbox_that_starts_working_late_is_ended_too() -> None:
         await until(works.ended)
         tasks.cancel_scope.cancel()
     assert works.checks == 4
+
+
+@pytest.mark.parametrize(("each", "ends"), [(0.11, 0), (0.3, 1)])
+@pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["on a clock that jumps"])
+async def test_waiting_may_use_a_tenth_of_a_processor_for_as_long_as_it_takes(
+    each: float, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overtime, "_FIRST", 0.5)
+    # The checks come after 0, 0.5, 1, 2 and 4 seconds; the last one finds `each` for every second since the deadline.
+    waits = Counted([5.0, 0.0, 0.0, 0.0, 4 * each])
+    async with open_tasks() as tasks:
+        watch(tasks, waits)
+        await until(waits.ended if ends else waits.seen)
+        tasks.cancel_scope.cancel()
+    assert waits.ends == ends
 
 
 async def test_no_sandbox_is_checked_before_its_deadline_and_an_earlier_deadline_comes_first() -> None:
