@@ -30,6 +30,11 @@ def test_a_limit_that_is_not_held_is_missing_where_all_are_required(state: State
     assert row.detail.endswith("memory is not limited")
 
 
+def test_no_limits_are_required_unless_a_profile_requires_them() -> None:
+    row = Check("limits", "degraded", "memory is not limited", "mount it")
+    assert Surroundings(Path(), {}, (), Path()).held(row) == row
+
+
 def test_only_what_is_missing_is_an_error() -> None:
     Check("limits", "ok", "so", "do").must_not_be_missing()
     Check("limits", "degraded", "so", "do").must_not_be_missing()

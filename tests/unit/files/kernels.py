@@ -20,13 +20,23 @@ _LINKAT = {"x86_64": 265, "aarch64": 37}
 _OPENAT = {"x86_64": 257, "aarch64": 56}
 _TMPFILE = 0o20000000
 _UNLINKAT = {"x86_64": 263, "aarch64": 35}
+_LISTXATTR = {"x86_64": 194, "aarch64": 11}
+_FLISTXATTR = {"x86_64": 196, "aarch64": 13}
 _RENAMEAT = {"x86_64": 264, "aarch64": 38}
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _NO_NEW_PRIVS, _FILTER, _LISTENER = 38, 1, 8
 _RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _ERROR, _NOTIFY, _ALLOW = 0x00050000, 0x7FC00000, 0x7FFF0000
 
-CALLS = {"exchange": _RENAMEAT2, "rename": _RENAMEAT, "unlink": _UNLINKAT, "link": _LINKAT, "open": _OPENAT}
+CALLS = {
+    "exchange": _RENAMEAT2,
+    "rename": _RENAMEAT,
+    "unlink": _UNLINKAT,
+    "link": _LINKAT,
+    "open": _OPENAT,
+    "listxattr": _LISTXATTR,
+    "flistxattr": _FLISTXATTR,
+}
 
 KERNELS = {
     "usual": (),
@@ -43,9 +53,10 @@ def on(kernel: str, act: Callable[[], T]) -> T:
     return _in_thread(lambda: _refuse(KERNELS[kernel]) if KERNELS[kernel] else None, act)
 
 
-def denied(call: str, act: Callable[[], T]) -> T:
-    """Calls a function in a thread that may not make a call."""
-    return _in_thread(lambda: _install(_when(CALLS[call], _ERROR | errno.EACCES)), act)
+def denied(calls: str, act: Callable[[], T], reason: int = errno.EACCES) -> T:
+    """Calls a function in a thread that may not make such calls."""
+    filters = b"".join(_when(CALLS[call], _ERROR | reason) for call in calls.split())
+    return _in_thread(lambda: _install(filters), act)
 
 
 def before(calls: str, person: Sequence[Callable[[], object]], act: Callable[[], T]) -> T:

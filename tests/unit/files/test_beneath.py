@@ -245,6 +245,21 @@ def test_attributes_of_a_file_that_is_read_only_stay(folder: Path) -> None:
     assert os.getxattr(path, "user.note") == b"a note"
 
 
+@pytest.mark.parametrize("reason", [errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_is_replaced_where_no_file_has_attributes(folder: Path, reason: int) -> None:
+    path = old_file(folder)
+    denied("listxattr flistxattr", lambda: replace(path, seen(path)), reason)
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("call", ["listxattr", "flistxattr"])
+def test_a_file_whose_attributes_are_not_known_is_not_replaced(folder: Path, call: str) -> None:
+    path = old_file(folder)
+    with pytest.raises(OSError, match="Input/output error"):
+        denied(call, lambda: replace(path, seen(path)), errno.EIO)
+    assert (path.read_bytes(), os.listdir(folder)) == (b"old", ["file"])
+
+
 def test_a_replaced_file_gets_no_access_list_from_the_folder(folder: Path) -> None:
     path = old_file(folder)
     set_attribute(folder, DEFAULT, SHARED)

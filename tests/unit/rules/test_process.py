@@ -1,7 +1,10 @@
 """The process in which code is judged: it is started once, and another one takes the place of one that ended."""
 
 import json
+import re
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.anyio
 
 CALLED = ("x" * 300, *(f"call_{number}" for number in range(1, MOST + 1)))
 """One more than is told of."""
+LIMITS = {"Max core file size": (0, 0), "Max file size": (0, 0), "Max open files": (3, 3)}
 
 
 @pytest.fixture
@@ -73,6 +77,14 @@ async def test_a_query_that_its_grammar_rejects_is_named_when_code_of_its_langua
         assert answer.keys() == {"unready"}
         assert answer["unready"] == "Unexpected EOF"
     assert (await asked(worker, "python"))["more"] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits of another process are known only on Linux")
+async def test_its_process_can_write_no_file_and_open_none_but_its_streams(worker: Worker) -> None:
+    await asked(worker, "python")
+    limits = Path(f"/proc/{worker.pid}/limits").read_text()
+    most = {name: re.search(rf"^{name} +(\d+) +(\d+)", limits, re.MULTILINE) for name in LIMITS}
+    assert {name: found and (int(found[1]), int(found[2])) for name, found in most.items()} == LIMITS
 
 
 async def test_what_is_found_is_limited_and_the_rest_is_counted(worker: Worker) -> None:

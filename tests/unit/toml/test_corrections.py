@@ -147,6 +147,13 @@ MEANT = [
         "rules.custom.0.module: unknown key; did you mean modules?",
     ),
     ("[limits]\nxyzzy = 1", "limits.xyzzy: unknown key; see `llm-sandbox-mcp profile show default` for all keys"),
+    *(
+        (
+            f'[backend]\nname = "{engine}"\n[{engine}]\nxyzzy = 1',
+            f"{engine}.xyzzy: unknown key; see `llm-sandbox-mcp profile show {engine}` for all keys",
+        )
+        for engine in ("docker", "kubernetes", "podman")
+    ),
     ("[languages.pyton]", "languages.pyton: unknown language 'pyton'; available: bash,"),
     ('[backend]\nname = "dokcer"', "backend.name: unknown backend 'dokcer'; available: auto,"),
     ('[rules]\npreset = "strit"', "rules.preset: unknown preset 'strit'; available: data_science,"),

@@ -330,6 +330,18 @@ async def test_only_files_that_never_change_are_kept(index: LocalIndex, tmp_path
     assert [asked.count(target) for target in targets] == [1, 2, 2, 2, 2]
 
 
+@pytest.mark.parametrize(("length", "asked"), [(4096, 1), (4097, 2)])
+async def test_a_file_is_kept_under_an_address_of_4_kib_at_most(
+    index: LocalIndex, tmp_path: Path, length: int, asked: int
+) -> None:
+    path = f"/{'x' * (length - 5)}.whl"
+    index.pages[path] = Page(b"content")
+    for _ in range(2):
+        async with gateway(f"{index.url}/", Downloads(tmp_path), r"x+\.whl") as serving:
+            assert (await serving.ask(path)).content == b"content"
+    assert len(index.requests) == asked
+
+
 async def test_a_file_that_needed_credentials_is_kept_only_for_the_same_credentials(
     index: LocalIndex, tmp_path: Path
 ) -> None:
