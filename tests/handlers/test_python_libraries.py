@@ -53,7 +53,7 @@ def index(tmp_path: Path) -> Iterator[str]:
     make_wheel(tmp_path / "index", "tinylib", "1.2.3")
     handler = functools.partial(QuietHandler, directory=str(tmp_path / "index"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/simple/"
         server.shutdown()

@@ -83,25 +83,31 @@ def changes(top: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("change", [*changes(Path())])
-def test_any_change_since_a_list_makes_another(tmp_path: Path, change: str) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "file").write_text("12345")
-    os.utime(tmp_path / "d" / "file", ns=(1, 1))
+def test_any_change_since_a_list_makes_another(tmp_path: Path) -> None:
+    """Each change in a folder of its own; all folders are made, and wait until their lists are certain, at once."""
+    folders = {change: tmp_path / str(number) for number, change in enumerate(changes(tmp_path))}
+    for folder in folders.values():
+        (folder / "d").mkdir(parents=True)
+        (folder / "d" / "file").write_text("12345")
+        os.utime(folder / "d" / "file", ns=(1, 1))
+        made = max(path.lstat().st_ctime_ns for path in (folder, folder / "d", folder / "d" / "file"))
     # The list is of a moment ago: its time has a margin.
-    for path in (tmp_path, tmp_path / "d", tmp_path / "d" / "file"):
-        made = path.lstat().st_ctime_ns
     later = made + 10**8 + 1
-    while time.time_ns() < later:
+    _wait_until(later)
+    for change, folder in folders.items():
+        assert listed(folder, later) == SAME, change
+        (folder / ".hidden").mkdir()
+        whole = read_tree(listed(folder, later))
+        assert whole is not None and {*whole[1]} == {"d", "d/file"}, change
+    _wait_until(later + 10**8)
+    for change, folder in folders.items():
+        changes(folder)[change]()
+        assert read_tree(listed(folder, later)) is not None, change
+
+
+def _wait_until(time_ns: int) -> None:
+    while time.time_ns() < time_ns:
         os.sched_yield()
-    assert listed(tmp_path, later) == SAME
-    (tmp_path / ".hidden").mkdir()
-    whole = read_tree(listed(tmp_path, later))
-    assert whole is not None and {*whole[1]} == {"d", "d/file"}
-    while time.time_ns() < later + 10**8:
-        os.sched_yield()
-    changes(tmp_path)[change]()
-    assert read_tree(listed(tmp_path, later)) is not None
 
 
 def test_a_clock_that_was_set_back_makes_another_list(tmp_path: Path) -> None:

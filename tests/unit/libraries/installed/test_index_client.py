@@ -56,7 +56,7 @@ def proxy() -> Iterator[Proxy]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         found = Proxy(server.server_port)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield found
         server.shutdown()
