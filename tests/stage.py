@@ -23,7 +23,7 @@ from pathlib import Path
 
 from . import journal, rings, stacks
 from .journal import Journal
-from .scratch import scratch, with_run_in_memory
+from .scratch import scratch
 
 SLOWEST = 20
 """How many of the slowest tests are listed."""
@@ -89,15 +89,14 @@ def _stage(options: argparse.Namespace, more: Sequence[str], folder: Path, began
     ring = (f"{rings.OPTION}={options.ring}", *engine, *more)
     parallel = (f"-n{options.workers or PROCESSES[options.ring]}", f"{rings.CONCURRENCY}=parallel")
     limit = options.limit or LIMITS[options.ring]
-    begin = with_run_in_memory() if options.ring == rings.SANDBOX else ()
-    first = run((*parallel, *ring), limit, folder / "record-1", begin)
+    first = run((*parallel, *ring), limit, folder / "record-1")
     if options.ring in (rings.ENGINES, rings.ALL) and first.code is not None:
         first += run((f"{rings.CONCURRENCY}=alone", *ring), limit, folder / "record-2")
     failed = first.failed()
     second: Run | None = None
     if options.second_look and first.code == _FAILED and 0 < len(failed) <= UNSTEADY:
         print(f"\n=== a second look at {len(failed)} failed tests, one at a time", flush=True)
-        second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, folder / "record-3", begin)
+        second = run((f"{rings.OPTION}={options.ring}", *failed), SECOND_LIMIT, folder / "record-3")
     for test, seconds in slowest(first.journal):
         print(f"{seconds:7.1f} s  {test}")
     good, lines = verdict(first, second)
@@ -106,14 +105,11 @@ def _stage(options: argparse.Namespace, more: Sequence[str], folder: Path, began
     return 0 if good else 1
 
 
-def run(arguments: Iterable[str], limit: float, record: Path, begin: Iterable[str] = ()) -> Run:
-    """Runs pytest until it ends, or ends it when the limit (seconds) is reached, or on Ctrl-C.
-
-    `begin` is a command that runs the words after it.
-    """
+def run(arguments: Iterable[str], limit: float, record: Path) -> Run:
+    """Runs pytest until it ends, or ends it when the limit (seconds) is reached, or on Ctrl-C."""
     colour = ("--color=yes",) if sys.stdout.isatty() else ()
     process = subprocess.Popen(
-        [*begin, sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *colour, *arguments],
+        [sys.executable, "-m", "pytest", f"{journal.OPTION}={record}", *colour, *arguments],
         # Compiled modules are kept, whatever this process was started with: each process of the tests imports hundreds.
         env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.profile.sections import ArtifactLimits, Limits
 
-from .cli.command import LIMIT, ROOT, called, environment, performed
+from .cli.command import LIMIT, ROOT, as_typed, called, environment
 from .documents import DOCUMENTS, GUIDE, OTHER_TABLES, blocks, lines
 from .engines import host_folder
 from .mcp.serving import start, stop
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(part in line for part in ONLY_PARSED)])
 def test_a_command_runs(line: str, folder: Path) -> None:
     arguments = [part.replace("~", str(folder)) for part in shlex.split(line)[1:]]
-    done = performed(*arguments, cwd=folder)
+    done = as_typed(*arguments, cwd=folder)
     assert done.returncode == 0, done
 
 

@@ -9,8 +9,7 @@ import anyio.to_thread
 import httpcore2
 
 from ..base.destinations import HTTPS, read_authority
-from .dialing import Dialer
-from .failures import FAILURES, describe
+from .dialing import FAILURES, Dialer, describe
 from .http1 import Headers, Refused, Reply, Request
 from .secrets import Secret
 

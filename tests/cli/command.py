@@ -76,8 +76,8 @@ def ran(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.
     return subprocess.CompletedProcess(arguments, done.returncode, *written)
 
 
-def performed(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Runs any `llm-sandbox-mcp`: a server, which takes its standard input, as a process, and others in this one."""
+def as_typed(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Runs what a document says to type: a server, which takes its standard input, as a process, and others in this one."""
     serves = not arguments or arguments[0] == "serve"
     return (command if serves else ran)(*arguments, cwd=cwd, **changes)
 

@@ -8,7 +8,7 @@ import pytest
 from llm_sandbox_mcp.cli.examples import EXAMPLES
 from tests.unit.cli.test_examples import called as expanded
 
-from .command import performed
+from .command import as_typed
 
 LINES = sorted({line for lines in EXAMPLES.values() for line in lines})
 NOT_RUN = ("--transport http", "--library", "--profile docker", "--profile podman", "--clear", "~/")
@@ -39,5 +39,5 @@ def test_an_example_runs(line: str, folder: Path) -> None:
     argv = shlex.split(expanded(line))[1:]
     # These write into a person's home; the others share what is prepared for the tests.
     home = {"HOME": str(folder), "XDG_CONFIG_HOME": ""} if "client-config" in line else {}
-    done = performed(*argv, cwd=folder, **home)
+    done = as_typed(*argv, cwd=folder, **home)
     assert done.returncode == 0, done

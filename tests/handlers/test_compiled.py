@@ -124,7 +124,7 @@ class Each {
 STARTS = """\
 for number in $(ls codes | sort -n); do
   cat said/$number
-  [ ! -f built/$number/start ] || java -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto @built/$number/start 2>&1
+  if [ -f built/$number/start ]; then %s 2>&1; else echo "not built"; fi
   echo "=== $number: $?"
 done
 """
@@ -138,7 +138,10 @@ async def each(java: Callable[..., Any]) -> Mapping[str, str]:
     assert (await java(f"{made}    open(f'codes/{{number}}', 'w').write(code)\n", "python")).status == "ok"
     built = await java(EACH)
     assert built.status == "ok", built
-    said = re.split("=== [0-9]+: 0\n", (await java(STARTS, "bash")).stdout.text)
+    build = load_languages()["java"].handler.build
+    assert build is not None
+    start = " ".join(build.run).replace("{build}", "built/$number")
+    said = re.split("=== [0-9]+: 0\n", (await java(STARTS % start, "bash")).stdout.text)
     return dict(zip(codes, said[:-1], strict=True))
 
 
@@ -247,6 +250,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("code", "message"), MISTAKES.values(), ids=MISTAKES)
 async def test_java_reports_a_mistake_at_its_line(each: Mapping[str, str], code: str, message: str) -> None:
     assert message in each[code]
+    assert each[code].endswith("not built\n")
     assert each[code].count("error:") == 1, each[code]
 
 

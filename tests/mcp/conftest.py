@@ -14,12 +14,12 @@ from ..engines import host_folder
 from .serving import Server, start, stop
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["2026-07-28", "legacy"])
+@pytest.fixture(scope="module", params=["2026-07-28", "legacy"])
 def era(request: pytest.FixtureRequest) -> str:
     """The protocol version that the client uses."""
     return str(request.param)

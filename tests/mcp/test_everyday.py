@@ -56,16 +56,6 @@ def found(pattern: str, said: str | Sequence[str]) -> str:
     return match[1]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", params=["2026-07-28", "legacy"])
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 async def _bounded() -> AsyncIterator[None]:
     with anyio.fail_after(110):

@@ -24,16 +24,6 @@ async def _bounded() -> AsyncIterator[None]:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", params=["2026-07-28", "legacy"])
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
 async def apart(anyio_backend: str, era: str) -> AsyncIterator[Client]:
     """A client of a server in another process; each test closes its session."""
     program = StdioServerParameters(command=sys.executable, args=["-m", "llm_sandbox_mcp", "serve"])

@@ -30,11 +30,6 @@ HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """A service that all tests share."""
     await need("embedded")

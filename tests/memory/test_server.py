@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
+from mcp.types import BlobResourceContents, EmbeddedResource, TextResourceContents
 
 from llm_sandbox_mcp.backends.archive import END, header, padding
 from llm_sandbox_mcp.server import build_server
@@ -174,7 +175,8 @@ async def test_artifacts_are_listed_and_returned_by_name(client: Client) -> None
     ]
     assert len(listed.content) == 1
     named = await call(client, "get_artifacts", session_id=session, names=["b.txt", "b.txt", "a.txt"])
-    assert [part.resource.text for part in named.content[1:]] == ["second", "first"]  # type: ignore[union-attr]
+    parts = [part.resource for part in named.content[1:] if isinstance(part, EmbeddedResource)]
+    assert [part.text for part in parts if isinstance(part, TextResourceContents)] == ["second", "first"]
     refused = await refusal(client, "get_artifacts", session_id=session, names=["a.txt", "x"])
     assert "names: unknown artifact 'x'; available: 'a.txt', 'b.txt', 'binary'" in refused
     empty = (await run(client, "print one"))["session_id"]
@@ -270,6 +272,8 @@ async def test_an_artifact_is_a_resource_as_a_whole_and_in_parts(client: Client)
     session = await left(client, "a.txt")
     [artifact] = (await answer(client, "get_artifacts", session_id=session))["artifacts"]
     [whole] = (await client.read_resource(artifact["uri"])).contents
-    assert whole.text == "first"  # type: ignore[union-attr]
+    assert isinstance(whole, TextResourceContents)
+    assert whole.text == "first"
     [part] = (await client.read_resource(f"{artifact['uri']}?offset=1&length=3")).contents
-    assert part.blob == "aXJz"  # type: ignore[union-attr]
+    assert isinstance(part, BlobResourceContents)
+    assert part.blob == "aXJz"

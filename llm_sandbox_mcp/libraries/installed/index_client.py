@@ -15,8 +15,7 @@ import anyio
 import httpcore2
 import httpx2
 
-from ...network import failures
-from ...network.dialing import Dialer
+from ...network import dialing
 from ...network.elsewhere import is_elsewhere
 
 _SUFFIX = "_proxy"
@@ -83,7 +82,7 @@ _ASKED = "llm-sandbox-mcp.asked"
 _STRAYED = "llm-sandbox-mcp.strayed"
 """Request extensions: the request comes from our code, or is a redirect of one; and the redirect left the index."""
 
-FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.ProxyError, *failures.FAILURES)
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.ProxyError, *dialing.FAILURES)
 """The errors that a request with the client can raise."""
 
 
@@ -186,7 +185,7 @@ def describe(error: BaseException) -> str:
         return f"cannot be reached through the proxy: {error}"
     if isinstance(error, httpx2.TooManyRedirects):
         return f"redirected more than {_REDIRECTS} times"
-    return "did not answer in time" if isinstance(error, httpx2.TimeoutException) else failures.describe(error)
+    return "did not answer in time" if isinstance(error, httpx2.TimeoutException) else dialing.describe(error)
 
 
 class _Addresses:
@@ -307,7 +306,7 @@ class _Transport(httpx2.AsyncBaseTransport):
                 max_keepalive_connections=_CONNECTIONS,
                 keepalive_expiry=15.0,
                 # The operator chose the proxy, which may be anywhere.
-                network_backend=Dialer(allowed.find) if proxy is None else None,
+                network_backend=dialing.Dialer(allowed.find) if proxy is None else None,
             )
         return self._pools[key]
 

@@ -114,7 +114,11 @@ class Answering:
         self.sent.append(message)
 
     async def answer(self) -> None:
-        await SingleAnswer(self)({}, anyio.sleep_forever, self.send)  # type: ignore[arg-type]
+        async def receive() -> Message:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        await SingleAnswer(self)({}, receive, self.send)
 
 
 @pytest.mark.parametrize("error", TOO_LATE)
