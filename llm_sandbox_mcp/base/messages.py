@@ -23,6 +23,7 @@ class Step(StrEnum):
     INSTALL = "call install() with {library}, language {language}"
     READ_PARTS = "artifact() returns it"
     GIVE_INPUT = "give the text that the code reads as stdin"
+    END_SESSION = "do it in the code, or run the code with Sandboxes.run, without a session"
     COPY_FILES = "write() single files into the session"
     BRING_DATA = "write() data into the session, or ask the operator to allow hosts (network.domains in the profile)"
 

@@ -1,6 +1,7 @@
 """The exchange with one runner: the live interpreter of one language in one sandbox."""
 
 import contextlib
+from dataclasses import replace
 
 from ..backends.base import Process, Sandbox
 from ..base.errors import EngineUnavailable, SandboxLost, StartFailed
@@ -21,8 +22,10 @@ class Kernel:
 
     keeps_state = True
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, exits: bool = False) -> None:
+        """`exits`: the runner can do at the end of a run what its interpreter does when it exits."""
         self._process = process
+        self._exits = exits
         self._run: Run | None = None
         self._last: Run | None = None
         """The last run, if its answer may still come, because the engine is silent."""
@@ -32,7 +35,7 @@ class Kernel:
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
         """Starts the runner; its first request can be sent even before it is up."""
-        return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)))
+        return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)), exits=runner.exits)
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Runs code to its end; one run at a time.
@@ -40,7 +43,7 @@ class Kernel:
         If this is cancelled, or raises, `alive` still shows whether the runner answered the interrupt.
         """
         nonce = new_nonce()
-        line = encode_request(nonce, cell, request)
+        line = encode_request(nonce, cell, replace(request, last=request.last and self._exits))
         self._run = run = Run(self._process, line, nonce, request)
         try:
             return await run.finish()

@@ -41,7 +41,8 @@ class RunRequest:
     inspect: bool = False
     """Whether the report contains the values of the names that the code bound."""
     last: bool = False
-    """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards."""
+    """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards. Languages
+    without `exits` ignore it."""
 
 
 def notes_on_text(**texts: str) -> list[Note]:
@@ -69,7 +70,7 @@ def checked_code(code: str, limit: int) -> str:
 
 
 def checked_stdin(stdin: str, language: Language) -> str:
-    """The text for standard input as valid Unicode, with the end of its last line."""
+    """The text for standard input as valid Unicode."""
     if not stdin:
         return ""
     runner = language.handler.runner
@@ -86,7 +87,7 @@ def checked_stdin(stdin: str, language: Language) -> str:
             size=size,
             limit=_STDIN_MAX,
         )
-    return text if text.endswith("\n") else f"{text}\n"
+    return text
 
 
 def without_notebook_lines(code: str, language: Language) -> str | None:

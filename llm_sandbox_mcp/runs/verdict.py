@@ -139,6 +139,9 @@ def notes_of(
     elif outcome.ending == "answered" and outcome.report is None:
         cause = "the runner's report was not readable; the status and result of the code are unknown"
         notes.append(Note("unreadable", cause))
+    elif outcome.report is not None and outcome.report.waits:
+        cause = "what code left for the exit of its interpreter, such as an exit handler, does not happen in a session"
+        notes.append(Note("waits", cause, Step.END_SESSION))
     elif outcome.ending == "lost":
         notes.append(Note("lost", "the sandbox ended while the code ran; variables and files are lost"))
     elif not outcome.alive:

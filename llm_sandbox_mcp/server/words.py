@@ -13,6 +13,7 @@ TOOLS: Words = {
     Step.INSTALL: "call install_libraries with {library}, language {language} and this session_id",
     Step.READ_PARTS: "get_artifacts returns parts of it, by offset and length",
     Step.GIVE_INPUT: "give the text that the code reads in stdin",
+    Step.END_SESSION: "do it in the code, or run the code with keep_session=false",
     Step.COPY_FILES: "copy_file copies single files, by host_path",
     Step.BRING_DATA: "copy_file brings data in; only the operator can allow hosts (network.domains in the profile)",
 }

@@ -77,6 +77,7 @@ class Running:
             variables=values,
             stdin=given,
             instead=instead,
+            last=not ask.keep_session,
         )
         return Checked(ask, chosen, request, notes)
 

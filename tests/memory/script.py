@@ -52,6 +52,7 @@ class Runner:
     def __init__(self, process: Host) -> None:
         self._process = process
         self._values: dict[str, str] = {}
+        self._left = b""
         self._deaf = False
         self._interrupted = False
         self._scope: anyio.CancelScope | None = None
@@ -84,8 +85,11 @@ class Runner:
                 if verb:
                     await getattr(self, f"_do_{verb}")(words, report)
             await anyio.lowlevel.checkpoint()
+            if request.get("last"):
+                await self._process.print(self._left)
         if self._interrupted:
             report = {"status": "error", "exit_code": 130, "interrupted": True}
+        report["waits"] = bool(report.get("waits")) and not request.get("last")
         payload = b"no report" if report.get("garbage") else json.dumps(report).encode()
         await self._process.print(b"\x1e%s.%d\n" % (nonce, len(payload)) + payload)
         await self._process.print(b"\x1e%s.0\n" % nonce, "stderr")
@@ -98,6 +102,11 @@ class Runner:
 
     async def _do_print(self, words: str, report: dict[str, object]) -> None:
         await self._process.print(f"{words}\n".encode())
+
+    async def _do_leave(self, words: str, report: dict[str, object]) -> None:
+        """Leaves something to be printed when the interpreter exits."""
+        self._left += f"{words}\n".encode()
+        report["waits"] = True
 
     async def _do_complain(self, words: str, report: dict[str, object]) -> None:
         await self._process.print(f"{words}\n".encode(), "stderr")

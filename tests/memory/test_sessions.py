@@ -43,6 +43,15 @@ async def test_a_run_that_does_not_keep_its_session_leaves_none(service: Service
         await run(service, "set x 1", session_id=result.session_id)
 
 
+async def test_what_waits_for_the_end_of_an_interpreter_is_done_without_a_session_and_named_in_one(
+    service: Service,
+) -> None:
+    result = await run(service, "leave bye\nprint hello", keep_session=False)
+    assert (result.stdout.text, result.notes) == ("hello\nbye\n", ())
+    result = await run(service, "leave bye\nprint hello")
+    assert (result.stdout.text, [note.code for note in result.notes]) == ("hello\n", ["waits"])
+
+
 @pytest.mark.parametrize("session_id", ["x", "0" * 32, "../..", " ", "\0"])
 async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: str) -> None:
     with pytest.raises(UnknownSession, match="open another session") as raised:

@@ -49,12 +49,12 @@ class CellSession(Session):
         door = self._service.door
         options: Options = {"language": cell.language, "timeout": cell.timeout, "variables": cell.variables}
         checked = await door.check(self._ask(cell.code, options))
-        request, runner = checked.request, checked.language.handler.runner
+        request = checked.request
         assert request is not None  # there is code
         if cell.wrap is not None:
             whole = valid(cell.wrap(request.code))
             request = replace(request, code=whole, instead=None)
-        request = replace(request, last=cell.last and runner is not None and runner.exits)
+        request = replace(request, last=cell.last)
         return (await door.attend(replace(checked, request=request), Listener(on_output))).execution
 
     def stream_cell(self, cell: Cell) -> AsyncGenerator[Printed | Execution, None]:
