@@ -3,92 +3,87 @@
 # File times are coarse, so the stamp is made again until every file is older: this takes a few milliseconds if a file has
 # just changed.
 
-__sandbox_entries=10000
-__sandbox_patience=2000
+root=$SANDBOX_WORKDIR
+figures=$SANDBOX_FIGURES
+stamp=${HOME:-/tmp}/.sandbox-stamp-$$
+entries=10000
+patience=2000
+declare -A seen
 
-__sandbox_before() {
-  builtin local path tries=0
-  builtin unset -v __sandbox_seen
-  builtin declare -gA __sandbox_seen
-  __sandbox_walk
-  __sandbox_touch
-  for path in "${__sandbox_found[@]}"; do
-    __sandbox_seen[$path]=older
-    while [[ ! $path -ot $__sandbox_stamp ]]; do
+note_files() {
+  local path tries=0
+  seen=()
+  walk
+  touch_stamp
+  for path in "${found[@]}"; do
+    seen[$path]=older
+    while [[ ! $path -ot $stamp ]]; do
       # Its time may be in the future; then a change of the file cannot be seen.
-      ((++tries > __sandbox_patience)) && __sandbox_seen[$path]=newer && break
-      __sandbox_touch
+      ((++tries > patience)) && seen[$path]=newer && break
+      touch_stamp
     done
   done
 }
 
-# Sets __sandbox_made and __sandbox_drawn to file names in JSON, and __sandbox_omitted to a number.
-__sandbox_changes() {
-  builtin local path
-  __sandbox_made=() __sandbox_drawn=() __sandbox_omitted=0
-  __sandbox_walk
-  for path in "${__sandbox_found[@]}"; do
-    case ${__sandbox_seen[$path]} in
-      older) [[ $path -ot $__sandbox_stamp ]] && continue ;;
+# Sets made and drawn to file names in JSON, and omitted to a number.
+find_changes() {
+  local path
+  made=() drawn=() omitted=0
+  walk
+  for path in "${found[@]}"; do
+    case ${seen[$path]} in
+      older) [[ $path -ot $stamp ]] && continue ;;
       newer) continue ;;
     esac
-    if [[ $path == "$__sandbox_figure_folder"/* ]]; then
-      __sandbox_quote "${path#"$__sandbox_figure_folder"/}" || continue
-      ((${#__sandbox_drawn[@]} < __sandbox_most)) && __sandbox_drawn+=("$REPLY")
+    if [[ $path == "$figures"/* ]]; then
+      quote "${path#"$figures"/}" || continue
+      ((${#drawn[@]} < most)) && drawn+=("$REPLY")
     else
-      __sandbox_quote "${path#"$__sandbox_root"/}" || continue
-      if ((${#__sandbox_made[@]} < __sandbox_most)); then
-        __sandbox_made+=("$REPLY")
+      quote "${path#"$root"/}" || continue
+      if ((${#made[@]} < most)); then
+        made+=("$REPLY")
       else
-        __sandbox_omitted=$((__sandbox_omitted + 1))
+        omitted=$((omitted + 1))
       fi
     fi
   done
 }
 
-__sandbox_touch() {
-  { builtin : >|"$__sandbox_stamp"; } 2>/dev/null
+touch_stamp() {
+  { : >|"$stamp"; } 2>/dev/null
 }
 
-# Sets __sandbox_found to the regular files in both folders and their subfolders.
-__sandbox_walk() {
-  builtin local IFS= GLOBIGNORE= options="$BASHOPTS" folder path name visited=0
-  builtin local -a folders
-  folders=("$__sandbox_root" ${__sandbox_figure_folder:+"$__sandbox_figure_folder"})
-  __sandbox_found=()
-  builtin shopt -s nullglob
-  builtin shopt -u dotglob failglob nocasematch
-  while ((${#folders[@]} && visited < __sandbox_entries)); do
+# Sets found to the regular files in both folders and their subfolders.
+walk() {
+  local folder path name visited=0
+  local -a folders=("$root" ${figures:+"$figures"})
+  found=()
+  while ((${#folders[@]} && visited < entries)); do
     folder=${folders[-1]}
-    builtin unset -v 'folders[-1]'
+    unset -v 'folders[-1]'
     for path in "$folder"/*; do
-      ((++visited > __sandbox_entries)) && break
+      ((++visited > entries)) && break
       [[ -L $path ]] && continue
       if [[ -d $path ]]; then
         name=${path##*/}
         [[ $name == node_modules || $name == __pycache__ ]] || folders+=("$path")
       elif [[ -f $path ]]; then
-        __sandbox_found+=("$path")
+        found+=("$path")
       fi
     done
   done
-  builtin shopt -u nullglob
-  for name in nullglob dotglob failglob nocasematch; do
-    [[ :$options: == *":$name:"* ]] && builtin shopt -s "$name"
-  done
-  builtin return 0
 }
 
 # Sets REPLY to the name as JSON; fails if the name is not UTF-8, or is very long.
-__sandbox_quote() {
-  builtin local LC_ALL=C.UTF-8 IFS= name="$1" i part
-  [[ $name =~ ^.*$ ]] && ((${#name} <= 900)) || builtin return 1
+quote() {
+  local LC_ALL=C.UTF-8 name="$1" i part
+  [[ $name =~ ^.*$ ]] && ((${#name} <= 900)) || return 1
   name=${name//'\'/'\\'} name=${name//'"'/'\"'}
   if [[ $name == *[[:cntrl:]]* ]]; then
     REPLY=
     for ((i = 0; i < ${#name}; i++)); do
       part=${name:i:1}
-      [[ $part == [[:cntrl:]] ]] && builtin printf -v part '\\u%04x' "'$part"
+      [[ $part == [[:cntrl:]] ]] && printf -v part '\\u%04x' "'$part"
       REPLY+=$part
     done
     name=$REPLY

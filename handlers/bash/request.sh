@@ -1,43 +1,50 @@
 # Reads the server's request. Each step looks only at the start of the text, since bash's patterns take quadratic time on long
 # text.
 
-__sandbox_head='^"cell":[0-9]+,"variables":\{'
-__sandbox_pair='^,?"(([^"\\]|\\.)*)":("(([^"\\]|\\.)*)"|[][{}]|[^]",{}[]+)'
-__sandbox_bracket='^([^]"{}[]|"([^"\\]|\\.)*")*[][{}]'
+head='^"cell":[0-9]+,"variables":\{'
+pair='^,?"(([^"\\]|\\.)*)":("(([^"\\]|\\.)*)"|[][{}]|[^]",{}[]+)'
+bracket='^([^]"{}[]|"([^"\\]|\\.)*")*[][{}]'
 
-# Sets the variables from the request, and __sandbox_code.
-__sandbox_open() {
-  builtin local LC_ALL=C __sandbox_text="$1" __sandbox_name __sandbox_value
-  [[ ${__sandbox_text:0:60} =~ $__sandbox_head ]]
-  __sandbox_text=${__sandbox_text:${#BASH_REMATCH[0]}}
-  while [[ ${__sandbox_text:0:1} != '}' ]]; do
-    [[ $__sandbox_text =~ $__sandbox_pair ]] || break
-    __sandbox_name=${BASH_REMATCH[1]} __sandbox_value=${BASH_REMATCH[3]}
-    __sandbox_text=${__sandbox_text:${#BASH_REMATCH[0]}}
-    case $__sandbox_value in
-      null) __sandbox_value= ;;
-      \"*) builtin printf -v __sandbox_value %b "${BASH_REMATCH[4]//'\"'/'\x22'}" ;;
+# Sets code, and assignments, which is a command that sets the variables; and a path with the standard input.
+read_request() {
+  local text="$1" name value
+  assignments= stdin=/dev/null
+  [[ ${text:0:60} =~ $head ]]
+  text=${text:${#BASH_REMATCH[0]}}
+  while [[ ${text:0:1} != '}' ]]; do
+    [[ $text =~ $pair ]] || break
+    name=${BASH_REMATCH[1]} value=${BASH_REMATCH[3]}
+    text=${text:${#BASH_REMATCH[0]}}
+    case $value in
+      null) value= ;;
+      \"*) printf -v value %b "${BASH_REMATCH[4]//'\"'/'\x22'}" ;;
       [[{])
-        __sandbox_nested "$__sandbox_value$__sandbox_text"
-        __sandbox_text=${__sandbox_text:${#__sandbox_value}-1}
+        nested "$value$text"
+        text=${text:${#value}-1}
         ;;
     esac
-    [[ $__sandbox_name =~ ^[a-zA-Z_][a-zA-Z_0-9]*$ && $__sandbox_name != __sandbox_* ]] || continue
-    builtin declare -g "$__sandbox_name=$__sandbox_value"
+    if [[ $name == __stdin ]]; then
+      # A pipe, since it may be longer than what the disk has room for.
+      exec 7< <(printf %s "$value")
+      stdin=/proc/$$/fd/7
+    elif [[ $name =~ ^[a-zA-Z_][a-zA-Z_0-9]*$ && $name != __sandbox_* ]]; then
+      printf -v value %q "$value"
+      assignments+="builtin declare -g $name=$value;"
+    fi
   done
   # The rest is },"code":"..."} and its escapes are those of printf, except for the quote.
-  __sandbox_text=${__sandbox_text:10:${#__sandbox_text}-12}
-  builtin printf -v __sandbox_code %b "${__sandbox_text//'\"'/'\x22'}"
+  text=${text:10:${#text}-12}
+  printf -v code %b "${text//'\"'/'\x22'}"
 }
 
-# Sets __sandbox_value to the whole array or object at the start of the text.
-__sandbox_nested() {
-  builtin local depth=0 text="$1"
-  __sandbox_value=
-  while [[ $text =~ $__sandbox_bracket ]]; do
-    __sandbox_value+=${BASH_REMATCH[0]}
+# Sets value to the whole array or object at the start of the text.
+nested() {
+  local depth=0 text="$1"
+  value=
+  while [[ $text =~ $bracket ]]; do
+    value+=${BASH_REMATCH[0]}
     text=${text:${#BASH_REMATCH[0]}}
-    case $__sandbox_value in
+    case $value in
       *[[{]) depth=$((depth + 1)) ;;
       *) depth=$((depth - 1)) ;;
     esac

@@ -68,6 +68,8 @@ class Report(BaseModel):
     files: tuple[str, ...] = Field(default=(), max_length=MAX_FILES)
     files_omitted: int = Field(default=0, ge=0)
     figures: tuple[str, ...] = Field(default=(), max_length=MAX_FIGURES)
+    ended: bool = False
+    """Whether the interpreter has ended with this exit code: code ended it, or replaced it with another program."""
     waits: bool = False
     """Whether the code left, for the first time, what the interpreter does only when it exits."""
     inspection: ReportedInspection | None = None

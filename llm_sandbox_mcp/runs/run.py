@@ -60,6 +60,11 @@ class Outcome:
     silence: Problem | None = None
     """Why the engine passed nothing on: then it is unknown what the code did and does."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the interpreter ended by itself, in whatever way the run ended."""
+        return self.ending == "exited" or (self.report is not None and self.report.ended)
+
 
 class Run:
     """One request to a runner, in progress. `stop` ends it from outside."""
@@ -86,6 +91,7 @@ class Run:
         self._callback_error: Exception | None = None
         self._exit_code: int | None = None
         self._ended: Ending | None = None
+        self._report: Report | None = None
         self._settled = True
         self._floods = False
         self.silence: Problem | None = None
@@ -131,7 +137,7 @@ class Run:
     @property
     def alive(self) -> bool:
         """Whether the runner reported that it is done, so that it can take another request."""
-        return self._answered and not self._floods
+        return self._answered and not self._floods and not (self._report and self._report.ended)
 
     @property
     def _answered(self) -> bool:
@@ -211,7 +217,10 @@ class Run:
             if not stderr.drained.is_set():
                 await stderr.drained.wait()
             if self._answered:
+                self._report = decode_report(bytes(stdout.parser.payload))
                 self._ended = "answered"
+                if self._report and self._report.ended:
+                    self._ended, self._exit_code = "exited", self._report.exit_code
                 tasks.cancel_scope.cancel()
 
     async def _send(self) -> None:
@@ -274,7 +283,7 @@ class Run:
         stdout, stderr = self._streams
         return Outcome(
             ending=self._stopped or self._ended or "lost",
-            report=decode_report(bytes(stdout.parser.payload)) if self._answered else None,
+            report=self._report if self._answered else None,
             begun=stdout.parser.begun,
             exit_code=self._exit_code,
             alive=self.alive,

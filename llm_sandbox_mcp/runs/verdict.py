@@ -88,7 +88,7 @@ def finished(status: Status, outcome: Outcome, *, program: bool) -> bool:
     """
     number = exit_code_of(outcome) - 128
     killed = 0 < number <= _LAST_SIGNAL and number not in _HARMLESS
-    return status in ("ok", "error") and not (killed and (program or outcome.ending == "exited"))
+    return status in ("ok", "error") and not (killed and (program or outcome.ended))
 
 
 def exit_code_of(outcome: Outcome) -> int:
@@ -130,7 +130,7 @@ def notes_of(
         notes.append(Note("lost", "there were more files and folders than allowed; variables and files are lost"))
     elif status == "out_of_memory" and not outcome.alive:
         notes.append(Note("lost", "variables and files are lost"))
-    elif outcome.ending == "exited":
+    elif outcome.ended:
         ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
         notes.append(Note("ended", f"{ended}; variables are lost, files are kept", exit_code=outcome.exit_code))
     elif outcome.floods:

@@ -213,7 +213,7 @@ class Session:
             raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
         until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
         used, fullness, answers = await self._check(sandbox, before, outcome, until)
-        left_alone = outcome.alive or outcome.ending == "exited" or outcome.floods
+        left_alone = outcome.alive or outcome.ended or outcome.floods
         if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
             self.drop("the code was killed")
         elif overcrowded(fullness, limits):

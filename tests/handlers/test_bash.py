@@ -64,16 +64,26 @@ def test_errexit_ends_the_run_and_keeps_the_state(bash: Runner) -> None:
 
 def test_an_unset_variable_under_nounset_is_reported_before_the_shell_ends(bash: Runner) -> None:
     run = bash.run("set -u; echo $missing")
-    assert run.status == "error"
+    assert (run.status, run.report["ended"]) == ("error", True)
     assert "missing: unbound variable" in run.err
     with pytest.raises((RunnerEnded, BrokenPipeError)):
         bash.run("echo again")
 
 
-@pytest.mark.parametrize("code", ["exec true", "trap : EXIT; builtin exit 0", "kill -KILL $$"])
-def test_a_shell_that_ended_is_reported_as_an_error(bash: Runner, code: str) -> None:
-    run = bash.run(code)
-    assert (run.status, run.exit_code) == ("error", 1)
+@pytest.mark.parametrize(
+    ("code", "exit_code", "out"),
+    [
+        ("exec sh -c 'echo out; echo x >late; exit 5'; echo no", 5, "out\n"),
+        ("exec true", 0, ""),
+        ("trap 'echo bye' EXIT; builtin exit 3", 3, "bye\n"),
+        ("kill -TERM $$; echo no", 143, ""),
+        ("kill -KILL $$", 137, ""),
+    ],
+)
+def test_how_the_shell_ended_is_reported(bash: Runner, code: str, exit_code: int, out: str) -> None:
+    run = bash.run(f"echo y >file; {code}")
+    assert (run.exit_code, run.out, run.err, run.report.get("ended")) == (exit_code, out, "", True)
+    assert run.files == ["file", *["late"] * ("late" in code)]
 
 
 def test_every_character_of_the_code_arrives(bash: Runner) -> None:
@@ -194,7 +204,7 @@ def test_code_that_redirects_its_streams_is_answered(bash: Runner, code: str) ->
 
 
 def test_a_run_that_closes_every_descriptor_ends(bash: Runner) -> None:
-    assert bash.run('for i in {0..255}; do eval "exec $i>&-"; done').status == "error"
+    assert bash.run('for i in {0..255}; do eval "exec $i>&-"; done').exit_code == 0
 
 
 def test_redefined_builtins_do_not_change_the_protocol(bash: Runner) -> None:
@@ -205,9 +215,9 @@ def test_redefined_builtins_do_not_change_the_protocol(bash: Runner) -> None:
 
 
 def test_the_nonce_is_in_no_variable_and_no_descriptor(bash: Runner) -> None:
-    run = bash.run("set; declare -p; env; export -p; ls -l /proc/self/fd")
+    run = bash.run("set; declare -p; env; export -p; ls -l /proc/self/fd /proc/$$/fd")
     assert bash.nonce not in run.out
-    assert "249" in run.out
+    assert "script.sh" in run.out
 
 
 def test_the_runner_ends_with_its_input(bash: Runner) -> None:
@@ -218,3 +228,39 @@ def test_the_runner_ends_with_its_input(bash: Runner) -> None:
 def test_an_inherited_variable_cannot_run_code(tmp_path: Path) -> None:
     with start("bash", tmp_path, env={"BASH_ENV": os.devnull}) as bash:
         assert bash.run("echo ok").out == "ok\n"
+
+
+ENDED = """{end}; echo no
+if {end}; then echo no; fi; echo no
+f() {{ {end}; echo no; }}; f; echo no
+f() {{ while :; do {{ {end}; echo no; }} >>log; done; echo no; }}; for i in 1 2; do f; {{ echo no; }} >kept; done; echo no
+for i in 1 2; do if true; then {end}; fi; {{ echo no; }} >kept; done; echo no
+for ((i = 0; ; i++)); do {end}; echo no; done; echo no
+while :; do while :; do {end}; done; done; echo no
+until false; do {end}; done; echo no
+case x in x) {end} ;; esac; echo no
+select x in a b; do {end}; done <<<1 >log 2>&1; echo no
+{{ {end}; }} >log; echo no >kept
+eval '{end}; echo no'; echo no
+eval 'for i in 1 2; do {end}; echo no; done'; echo no
+source ./file; echo no
+true && {end} || echo no; echo no
+! {{ {end}; echo no; }}; echo no
+shopt -s lastpipe; true | {{ {end}; echo no; }}; echo no
+trap '{end}; echo no' USR1; kill -USR1 $$; echo no
+x=$({end}; echo no) || {end}; echo no
+[[ -n x ]] && {end}; echo no""".splitlines()
+
+
+@pytest.mark.parametrize("form", ENDED)
+def test_code_that_ends_early_leaves_whatever_it_is_in(bash: Runner, form: str) -> None:
+    (bash.workdir / "kept").write_text("kept\n")
+    in_condition = ("if {end}", "|| {end}", "&& {end} ||", "! {{", "select")
+    for end, code in (("exit 3", 3), ("(exit 4)", 4), ("kill -INT $$", 130)):
+        if code == 4 and any(part in form for part in in_condition):
+            continue  # errors do not end these, or only after a line end
+        (bash.workdir / "file").write_text(f"f() {{ {end}; echo no; }}; f; echo no")
+        run = bash.run(f"set -e; k={code}; {form.format(end=end)}\necho no\n{{ echo no; }} >kept")
+        assert (run.out, run.exit_code) == ("", code), run.err
+        assert bash.run("cat kept; echo $k").out == f"kept\n{code}\n"
+        (bash.workdir / "log").unlink(missing_ok=True)

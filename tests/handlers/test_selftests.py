@@ -38,6 +38,7 @@ class Run(BaseModel):
     status: str = "ok"
     exit_code: int | None = None
     stdout: str | None = None
+    stderr: str | None = None
     stdout_has: str | list[str] = []
     stderr_has: str | list[str] = []
     result: str | None = None
@@ -193,6 +194,7 @@ async def _check(service: Service, session: str, language: str, run: Run) -> Non
     assert done.status == run.status, done
     assert run.exit_code is None or done.exit_code == run.exit_code, done
     assert run.stdout is None or done.stdout.text == run.stdout, done
+    assert run.stderr is None or done.stderr.text == run.stderr, done
     for stream, parts in ((done.stdout, run.stdout_has), (done.stderr, run.stderr_has)):
         for part in [parts] if isinstance(parts, str) else parts:
             assert part in stream.text, done
