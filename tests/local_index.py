@@ -71,9 +71,14 @@ class LocalIndex:
         self.pages[f"/simple/{name}/"] = page
 
     def add_npm(self, name: str, host: "LocalIndex", *needed: str, below: str = "", postinstall: str = "") -> None:
-        """Adds package metadata here and its tarball to `host`, both below a path; `postinstall` runs on install."""
+        """Adds package metadata here and its tarball to `host`, both below a path; `postinstall` runs on install.
+
+        The package has a program of its name, which prints what its module is.
+        """
         manifest = {"name": name, "version": "1.0.0", "main": "index.js", "dependencies": dict.fromkeys(needed, "*")}
+        manifest["bin"] = {name.rpartition("/")[2]: "show.js"}
         files = {"index.js": "module.exports = 42\n"}
+        files["show.js"] = "#!/usr/bin/env node\nconsole.log(require('./index.js'))\n"
         if postinstall:
             manifest["scripts"] = {"postinstall": "node postinstall.js"}
             files["postinstall.js"] = postinstall
@@ -143,10 +148,14 @@ def metadata(name: str, version: str = "1.0") -> bytes:
 
 
 def wheel(name: str, version: str = "1.0", *, module: str = "") -> dict[str, bytes]:
-    """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`."""
+    """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`.
+
+    It has a program of its name, which prints that.
+    """
     buffer = io.BytesIO()
     files = {
-        f"{module or name}.py": b"ANSWER = 42\n",
+        f"{module or name}.py": b"ANSWER = 42\n\ndef show():\n    print(ANSWER)\n",
+        f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {module or name}:show\n".encode(),
         f"{name}-{version}.dist-info/METADATA": metadata(name, version),
         f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

@@ -79,6 +79,8 @@ class Manager(Section):
     """The command that prints what is installed."""
     everything: Many[str] = ()
     """The command that prints dependencies as well, if `installed` leaves them out."""
+    programs: Many[str] = ()
+    """Folders with the programs that libraries bring: code of every language finds them."""
     provided: Many[str] = ()
     """The command that prints which libraries exist before any installation; without it, `installed` is used."""
 
@@ -186,6 +188,8 @@ class Handler(Section):
     runner: Runner | None = None
     build: Build | None = None
     env: Mapping[str, str] = {}
+    offline: Mapping[str, str] = {}
+    """Variables that also exist if code has no network: package managers that it calls fail at once."""
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
     companions: Many[str] = ()

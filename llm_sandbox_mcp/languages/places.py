@@ -40,6 +40,8 @@ class Places:
     """What its processes can reach; with `allow`, their environment names the proxy."""
     views: bool = False
     """Whether code sees folders of the operator's."""
+    programs: tuple[str, ...] = ()
+    """Folders of the programs that libraries bring, of all languages."""
     companions: tuple["Places", ...] = ()
     """Those of the languages whose programs its code starts."""
     lacking: str = ""
@@ -78,9 +80,10 @@ class Places:
 
     def env(self, path: str) -> dict[str, str]:
         """The whole environment of the language's processes in a sandbox whose PATH is `path`."""
-        programs = [f"{places.environment}/bin" for places in (self, *self.companions) if places.environment]
+        prepared = [f"{places.environment}/bin" for places in (self, *self.companions) if places.environment]
         common = {
-            "PATH": ":".join((*dict.fromkeys(programs), path)),
+            # The programs of libraries come last: none of them takes the place of an interpreter.
+            "PATH": ":".join((*dict.fromkeys(prepared), path, *self.programs)),
             "HOME": HOME,
             # If the system has no entry for the user, programs look here.
             "USER": "sandbox",
@@ -102,4 +105,6 @@ class Places:
 
     def _own_variables(self) -> dict[str, str]:
         """What `handler.toml` and the profile set for the language."""
-        return {key: self.expand(value) for key, value in {**self.language.handler.env, **self.settings}.items()}
+        handler = self.language.handler
+        offline = handler.offline if self.network == "none" and not self.index else {}
+        return {key: self.expand(value) for key, value in {**handler.env, **offline, **self.settings}.items()}

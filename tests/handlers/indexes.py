@@ -73,10 +73,13 @@ class Gems:
             (source / "lib").mkdir(parents=True)
             (served / "gems").mkdir(parents=True)
             (source / "lib/tiny_answer.rb").write_text("module TinyAnswer\n  ANSWER = 42\nend\n")
+            (source / "bin").mkdir()
+            program = "#!/usr/bin/env ruby\nrequire 'tiny_answer'\nputs TinyAnswer::ANSWER\n"
+            (source / "bin/tiny-answer").write_text(program)
             (source / "tiny-answer.gemspec").write_text(
                 "Gem::Specification.new('tiny-answer', '1.0.0') do |gem|\n"
                 "  gem.summary = gem.license = gem.author = 'none'\n  gem.homepage = 'http://localhost'\n"
-                "  gem.files = ['lib/tiny_answer.rb']\nend\n"
+                "  gem.files = ['lib/tiny_answer.rb', 'bin/tiny-answer']\n  gem.executables = ['tiny-answer']\nend\n"
             )
             _tool(
                 "gem", "build", "--norc", "tiny-answer.gemspec", "-o", f"{served}/gems/tiny-answer-1.0.0.gem", at=source

@@ -61,8 +61,12 @@ async def test_programs_find_what_the_session_installed(
     before = await bash(service, session, code)
     assert before.status == "error" and any("is not installed" in note for note in before.notes), before
     await install(service, [library], language=language, session_id=session)
-    after = await bash(service, session, code)
-    assert (after.status, after.stdout.text) == ("ok", "42\n"), after
+    program = library.partition(":")[0]
+    after = await bash(service, session, f"{code}; {program}")
+    assert (after.status, after.stdout.text) == ("ok", "42\n42\n"), after
+    if language != "ruby":  # whose programs need Ruby's environment
+        other = f"import subprocess; print(subprocess.check_output(['{program}'], text=True))"
+        assert (await execute(service, other, session_id=session)).stdout.text == "42\n\n"
 
 
 @pytest.mark.anyio
