@@ -30,18 +30,18 @@ module Sandbox
       def take(block)
         framework = block&.source_location&.first&.match?(FRAMEWORKS)
         require_relative 'tests' if framework
-        return Tests.take(block) if framework && !@last
+        return Tests.take(block) if framework && !@last # else Ruby itself calls it
 
         @left = true
         nil
       end
 
-      # Ends a cell of a session, but not after an error: frameworks run no tests then.
+      # Ends a cell, but not after an error: frameworks run no tests then.
       def end_cell
         return unless defined?(Tests) && ($!.nil? || ($!.is_a?(SystemExit) && $!.success?))
 
         @tested = Tests.new?
-        Tests.run if @tested && !@last
+        Tests.run if @tested
       end
 
       # Whether a session has, for the first time, something that waits for an exit.

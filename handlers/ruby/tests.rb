@@ -30,15 +30,19 @@ module Sandbox
       end
 
       def run
+        return if @blocks.empty?
+
         registered = @blocks.dup
         classes.each { |type| type.singleton_class.prepend(Selection) }
         ::Test::Unit::AutoRunner.need_auto_run = true if defined?(::Test::Unit::AutoRunner)
         @running = true
-        call_blocks
-      ensure
-        @running = false
-        @blocks = registered
-        remember
+        begin
+          call_blocks
+        ensure
+          @running = false
+          @blocks = registered
+          remember
+        end
       end
 
       def selected(type, names)

@@ -364,6 +364,22 @@ def test_minitest_on_request_runs_all_tests_of_a_session(ruby: Runner) -> None:
     assert ("1 runs, 0 assertions" in run.out, run.out.count("child"), run.result) == (True, 1, "true")
 
 
+def test_examples_of_rspec_run_once(ruby: Runner) -> None:
+    if ruby.run("require 'rspec/autorun'").status == "error":
+        pytest.skip("rspec is not installed")
+    run = ruby.run("RSpec.describe('a') { it { expect(1).to eq 2 } }")
+    assert ("1 example, 1 failure" in run.out, run.exit_code, run.result) == (True, 1, None)
+    run = ruby.run("RSpec.describe('b') { it { expect(1).to eq 1 } }")
+    assert ("1 example, 0 failures" in run.out, run.exit_code, run.result) == (True, 0, None)
+
+
+def test_the_last_run_of_a_session_also_runs_its_tests(ruby: Runner) -> None:
+    ruby.run(MINITEST + "end\nat_exit { puts 'end' }")
+    run = ruby.run("class T; def test_a = flunk; end", last=True)
+    assert ("1 runs, 1 assertions, 1 failures" in run.out, run.exit_code) == (True, 1)
+    assert run.out.endswith("end\n")
+
+
 def test_each_cell_has_its_own_data(ruby: Runner) -> None:
     run = ruby.run("text = <<A\n__END__\nA\nputs DATA.gets, DATA.class\n__END__\né one\n((")
     assert (run.out, run.err) == ("é one\nFile\n", "")

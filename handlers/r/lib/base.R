@@ -6,7 +6,9 @@ leave <- function(status) .Internal(quit("no", as.integer(status), FALSE))
 # Ends the run with a status; in a process that the code forked, ends the process.
 end_run <- function(save = "default", status = 0, runLast = TRUE) {
   if (Sys.getpid() != process) leave(status)
-  signalCondition(structure(class = c("sandbox_end", "condition"), list(message = "", call = NULL, status = status, run_last = runLast)))
+  signalCondition(structure(
+    class = c("sandbox_end", "condition"), list(message = "", call = NULL, status = status, run_last = runLast)
+  ))
   leave(status)
 }
 
