@@ -23,6 +23,7 @@ module Sandbox
       def expect(code, last)
         @last = last
         @tested = false
+        Tests.expect if defined?(Tests)
         @left ||= end_block?(code)
       end
 

@@ -77,20 +77,16 @@ module Sandbox
       nil
     end
 
-    # After this, Ruby prints the error of the main script, unless it is a signal.
+    # Ruby has already printed the errors of exit blocks, and prints the one of the main script after this.
     def after_exit_blocks
-      last = $! # it decides the exit code; if an exit block raised it, it is already printed
+      last = $! # decides the exit code
       Thread.handle_interrupt(Object => :never) do
         @guard.close
         note_end(last)
-        if last.is_a?(Interrupt)
-          print_error(last)
-        elsif @error
-          require_relative 'errors'
-          @guard.run { Errors.prepare(@error) }
-        end
         @channel.restore
         die_of(last) if signal?(last)
+        require_relative 'errors' if @error
+        @guard.run { Errors.prepare(@error) } if @error
         @error = last
       end
     end
@@ -102,7 +98,6 @@ module Sandbox
     rescue IOError, SystemCallError
       exit!(DESCRIPTORS_LOST)
     end
-
 
     def note_end(error)
       @interrupted = @guard.interrupted && error.is_a?(Interrupt)

@@ -24,6 +24,11 @@ module Sandbox
         block
       end
 
+      # Prepares for a cell: test-unit runs nothing after the first time, nor if the code itself ran its tests.
+      def expect
+        ::Test::Unit::AutoRunner.need_auto_run = true if defined?(::Test::Unit::AutoRunner)
+      end
+
       def new?
         classes.any? { |type| type.public_instance_methods.any? { |name| name.match?(TEST) && new_method?(type, name) } } ||
           (defined?(::RSpec.world) && ::RSpec.world.example_groups.any?)
@@ -34,7 +39,6 @@ module Sandbox
 
         registered = @blocks.dup
         classes.each { |type| type.singleton_class.prepend(Selection) }
-        ::Test::Unit::AutoRunner.need_auto_run = true if defined?(::Test::Unit::AutoRunner)
         @running = true
         begin
           call_blocks

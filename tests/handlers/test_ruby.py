@@ -315,13 +315,18 @@ def test_the_exit_code_of_a_last_run_is_the_one_that_ruby_ends_with(
     assert ruby.end_input() == 0
 
 
+def test_an_interrupt_is_printed_once(ruby: Runner) -> None:
+    run = ruby.run("Process.kill('INT', $$); sleep", last=True)
+    assert (run.err.count("Interrupt"), run.exit_code, run.interrupted) == (1, 130, True)
+
+
 def test_an_interrupt_stops_an_exit_block(ruby: Runner) -> None:
     ruby.send("at_exit { print 'next' }\nat_exit { puts 'started'; sleep }", last=True)
     ruby.wait_for("started")
     ruby.interrupt()
     run = ruby.finish()
     assert (run.out, run.exit_code, run.interrupted) == ("started\nnext", 130, True)
-    assert "<cell 1>:2" in run.err
+    assert run.err.count("Interrupt") == 1
 
 
 @pytest.mark.parametrize("code", ["at_exit { }", "END { }", "trap('EXIT') { }"])
@@ -339,7 +344,7 @@ TEST_UNIT = "require 'test/unit'\nclass T < Test::Unit::TestCase\n"
 @pytest.mark.parametrize("frame", [MINITEST, TEST_UNIT])
 @pytest.mark.parametrize("asked", [{"last": True}, {}])
 def test_the_outcome_of_tests_is_the_outcome_of_the_run(ruby: Runner, frame: str, asked: dict[str, bool]) -> None:
-    run = ruby.run(f"{frame}  def test_bad; assert_equal 1, 2; end\nend", **asked)
+    run = ruby.run(f"{frame}  def test_bad; assert_equal 1, 2; end\nend", None, **asked)
     assert (run.status, run.exit_code, run.result, run.err) == ("error", 1, None, "")
     assert "1 failures, 0 errors" in run.out
     assert "<cell 1>:3" in run.out
@@ -362,6 +367,12 @@ def test_minitest_on_request_runs_all_tests_of_a_session(ruby: Runner) -> None:
     ruby.run(MINITEST + "  def test_a; fork { puts 'child' }; Process.wait; end\nend")
     run = ruby.run("Minitest.run")
     assert ("1 runs, 0 assertions" in run.out, run.out.count("child"), run.result) == (True, 1, "true")
+
+
+def test_tests_that_the_code_itself_ran_do_not_run_again(ruby: Runner) -> None:
+    for number in (1, 2):
+        run = ruby.run(f"{TEST_UNIT}  def test_{number}; end\nend\nTest::Unit::AutoRunner.run")
+        assert run.out.count("Finished") == 1
 
 
 def test_examples_of_rspec_run_once(ruby: Runner) -> None:
@@ -405,7 +416,7 @@ def test_code_that_looks_at_the_stack_sees_none_of_the_runner(ruby: Runner) -> N
 @pytest.mark.parametrize("code", ["Process.kill('TERM', $$); sleep", "raise SignalException, 'HUP'"])
 def test_a_signal_ends_the_interpreter(ruby: Runner, code: str, asked: dict[str, bool]) -> None:
     with pytest.raises(RunnerEnded, match=r"exit code -(15|1);.*'bye\\n'" if asked else r"exit code -(15|1);"):
-        ruby.run(f"$stdout.sync = true; at_exit {{ puts 'bye' }}; {code}", **asked)
+        ruby.run(f"$stdout.sync = true; at_exit {{ puts 'bye' }}; {code}", None, **asked)
 
 
 def test_the_runner_ends_with_its_input_even_if_threads_still_run(ruby: Runner) -> None:
