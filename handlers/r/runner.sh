@@ -13,8 +13,8 @@ start_r() {
   echo "ended $?"
 }
 
-# Each line of an answer is a frame: it starts with + if more follow, with . or = if it is the last. The end of R is also
-# reported by a line; its status becomes the relay's.
+# Each line of an answer is a frame: it starts with + if more follow, with . or = if it is the last. The end of R is
+# also reported by a line; its status becomes the relay's.
 relay() {
   local LC_ALL=C line nonce
   # Once a stream has been written to, bash writes text that ends with a newline in one write, as a frame requires.

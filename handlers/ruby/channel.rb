@@ -39,7 +39,8 @@ module Sandbox
       # The code is now the last key; a quote inside the code would follow a backslash.
       at = line.rindex('},"code":"')
       head = line[0..at]
-      Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), Json.text(line[at + 10..-4]), !last.nil?)
+      code = Json.text(line[at + 10..-4])
+      Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), code, !last.nil?)
     rescue EOFError
       nil
     end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Sandbox
-  # What code leaves for the exit of the interpreter. A session has no such moment, except for tests: those of a cell run at
-  # the end of the cell.
+  # What code leaves for the exit of the interpreter. A session has no such moment, except for tests: those of a cell
+  # run at the end of the cell.
   module Exits
     FRAMEWORKS = %r{/(minitest|test/unit|rspec/core/runner)\.rb\z} # files whose exit blocks run tests
     private_constant :FRAMEWORKS

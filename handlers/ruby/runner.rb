@@ -24,7 +24,8 @@ module Sandbox
       @process = Process.pid
       @workdir = ENV.fetch('SANDBOX_WORKDIR')
       @figures = ENV.fetch('SANDBOX_FIGURES')
-      # Ruby exits in this order: exit blocks, threads, finalizers. Of blocks and finalizers, those registered first are last.
+      # Ruby exits in this order: exit blocks, threads, finalizers. Of blocks and finalizers, those registered first
+      # are last.
       at_exit { after_exit_blocks if @leaving == Process.pid }
       ObjectSpace.define_finalizer(Runs, proc { after_finalizers if [@leaving, Process.pid].all?(@process) })
       Exits.watch
@@ -145,7 +146,8 @@ module Sandbox
         %({"status":"#{code.zero? ? 'ok' : 'error'}","exit_code":#{code},) +
           %("result":#{result ? Json.quote(result) : 'null'},) +
           %("interrupted":#{@interrupted},) +
-          %("files":#{Json.list(made)},"files_omitted":#{omitted},"figures":#{Json.list(drawn)},"waits":#{Exits.waits?}})
+          %("files":#{Json.list(made)},"files_omitted":#{omitted},"figures":#{Json.list(drawn)},) +
+          %("waits":#{Exits.waits?}})
       )
     end
   end

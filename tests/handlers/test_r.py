@@ -71,8 +71,9 @@ def test_a_cell_is_at_the_top_level_as_a_script_is(r: Runner) -> None:
     assert r.run("f()").result == "f()"
     assert r.run("identical(g(), g)").result == "[1] TRUE"
     run = r.run(
-        "h <- function() list(sys.nframe(), sys.parent(), sys.call(-1), sys.call(1), length(sys.calls()), sys.parents(),\n"
-        "  identical(sys.frame(1), environment()), identical(sys.frame(-1), globalenv()), length(sys.frames()))\n"
+        "h <- function() list(sys.nframe(), sys.parent(), sys.call(-1), sys.call(1), length(sys.calls()),\n"
+        "  sys.parents(), identical(sys.frame(1), environment()), identical(sys.frame(-1), globalenv()),\n"
+        "  length(sys.frames()))\n"
         "x <- h()\nidentical(x, list(1L, 0L, NULL, quote(h()), 1L, 0L, TRUE, TRUE, 1L))"
     )
     assert run.result == "[1] TRUE"

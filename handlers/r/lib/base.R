@@ -49,13 +49,15 @@ for (name in c("system", "system2")) {
 # R's own `warnings` reads a variable of the base environment, which accepts no new names.
 redefine("warnings", function(...) if (length(last_warnings)) structure(last_warnings, class = "warnings"))
 
-# The code is at the top level: the runner's frames below it do not exist for these functions. `top` is how many there are,
-# and 0 while no code runs. R answers for the function that evaluates `.Internal`, which therefore is no argument of a call.
+# The code is at the top level: the runner's frames below it do not exist for these functions. `top` is how many there
+# are, and 0 while no code runs. R answers for the function that evaluates `.Internal`, which therefore is no argument
+# of a call.
 top <- 0L
 frame_number <- sys.nframe
 above_top <- function(frames) if (length(frames) > top) frames[-seq_len(top)]
 from_top <- function(numbers) as.integer(pmax(numbers - top, 0L))
-# The number of a frame that the code names as R allows it: from the top, or back from the frame that asks; 0 for the top.
+# The number of a frame that the code names as R allows it: from the top, or back from the frame that asks; 0 for the
+# top.
 numbered <- function(which, asking) {
   number <- if (which > 0L) top + which else asking + which
   if (number > top) as.integer(number) else 0L
@@ -102,8 +104,8 @@ redefine("commandArgs", function(trailingOnly = FALSE) {
   if (trailingOnly) character() else c(program, "--no-echo", "--no-restore", paste0("--file=", cell_name))
 })
 
-# What code leaves for the exit of R, apart from the function `.Last`: any finalizers, and whether the code itself registered
-# one. Packages register theirs when they are loaded.
+# What code leaves for the exit of R, apart from the function `.Last`: any finalizers, and whether the code itself
+# registered one. Packages register theirs when they are loaded.
 finalizers <- own_finalizers <- FALSE
 redefine("reg.finalizer", function(e, f, onexit = FALSE) {
   if (isTRUE(onexit)) {

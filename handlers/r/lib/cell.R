@@ -7,8 +7,8 @@ cell_name <- "" # of the current cell, as errors show it
 # The call that evaluates code. An error outside of all functions of the code names exactly this call, as does its frame.
 top_call <- quote(withVisible(value))
 
-# Evaluates code at the top level. It is a promise, since R evaluates promises without a frame of their own: `sys.call()` is
-# NULL, and `parent.frame()` is the global environment.
+# Evaluates code at the top level. It is a promise, since R evaluates promises without a frame of their own:
+# `sys.call()` is NULL, and `parent.frame()` is the global environment.
 at_top <- function(code, envir = globalenv()) {
   on.exit(top <<- 0L)
   top <<- frame_number() + 1L

@@ -40,8 +40,8 @@ read_request <- function() {
 # Reports that a request was read.
 write_begin <- function() write_lines(charToRaw("+\n"))
 
-# Sends the report to the relay; it contains no newline. `ending`: R ends after it, and may still print; the relay waits for
-# that.
+# Sends the report to the relay; it contains no newline. `ending`: R ends after it, and may still print; the relay
+# waits for that.
 write_report <- function(report, ending) {
   bytes <- charToRaw(enc2utf8(report))
   starts <- seq.int(1L, length(bytes), frame)

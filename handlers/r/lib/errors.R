@@ -36,8 +36,8 @@ show_error <- function(condition, place) {
 
 warnings_kept <- last_warnings <- list()
 
-# Keeps a warning until its statement is done, if R would. R itself handles other values of `options(warn)`, but does not know
-# where the code's top level is.
+# Keeps a warning until its statement is done, if R would. R itself handles other values of `options(warn)`, but does
+# not know where the code's top level is.
 keep_warning <- function(condition) {
   restart <- find_restart("muffleWarning")
   level <- as.integer(getOption("warn"))

@@ -1,5 +1,5 @@
-# The standard input of a run: a file that is filled for each run. Its position is where the last run stopped reading. R cannot
-# move it, but a child process can: they share it.
+# The standard input of a run: a file that is filled for each run. Its position is where the last run stopped reading.
+# R cannot move it, but a child process can: they share it.
 
 input <- "/proc/self/fd/0"
 
