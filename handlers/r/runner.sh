@@ -13,8 +13,8 @@ start_r() {
   echo "ended $?"
 }
 
-# Each line of an answer is a frame: it starts with + if more follow, with . if it is the last. The end of R is also reported
-# by a line; its status becomes the relay's.
+# Each line of an answer is a frame: it starts with + if more follow, with . or = if it is the last. The end of R is
+# also reported by a line; its status becomes the relay's.
 relay() {
   local LC_ALL=C line nonce
   # Once a stream has been written to, bash writes text that ends with a newline in one write, as a frame requires.
@@ -24,12 +24,17 @@ relay() {
     printf '{%s\n' "${line:44}" >&"$requests"
     while IFS= read -r line <&"$answers" || line='ended 1'; do
       [[ $line == 'ended '* ]] && return "${line#ended }"
+      # The last frame of a report after which R ends: what R still prints comes before it.
+      if [[ $line == =* ]]; then
+        read -r _ <&"$answers"
+        line=.${line:1}
+      fi
       send "${line:0:1}" "${line:1}" || break
     done
     printf '\x1e%s.0\n' "$nonce" >&252
   done
   exec {requests}>&- # this ends R
-  read -r line <&"$answers"
+  read -r line <&"$answers" || return 0 # or it has ended before
 }
 
 # Sends a frame; fails after the last frame. A newline is allowed after a report, but not inside its strings.

@@ -5,7 +5,7 @@ require_relative 'json'
 module Sandbox
   # The runner's ends of the pipes: requests in, frames out, and standard streams that survive whatever code does to them.
   class Channel
-    Request = Struct.new(:nonce, :cell, :variables, :code)
+    Request = Struct.new(:nonce, :cell, :variables, :code, :last)
 
     FRAME = 4000 # With the head of a frame this stays below PIPE_BUF.
     # High numbers, because code that cleans up closes low ones, and below the usual limit of 1024.
@@ -34,10 +34,13 @@ module Sandbox
         @pending << @input.readpartial(1 << 16)
       end
       line = @pending.slice!(0..length).force_encoding(Encoding::UTF_8)
-      # The code is the last key; a quote inside the code would follow a backslash.
+      last = line.delete_suffix!(%(,"last":true}\n))
+      line << "}\n" if last
+      # The code is now the last key; a quote inside the code would follow a backslash.
       at = line.rindex('},"code":"')
       head = line[0..at]
-      Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), Json.text(line[at + 10..-4]))
+      code = Json.text(line[at + 10..-4])
+      Request.new(head[10, 32], head[/,"cell":(\d+)/, 1], Json.variables(head), code, !last.nil?)
     rescue EOFError
       nil
     end
@@ -64,14 +67,20 @@ module Sandbox
 
     # Gives the code a standard input with this text, until `restore`.
     def give(text)
-      path = File.join(ENV.fetch('HOME'), ".stdin-#{Process.pid}")
-      File.open(path, File::RDWR | File::CREAT | File::EXCL, 0o600) do |file|
-        File.unlink(path)
-        file.write(text)
-        file.rewind
-        @public[0].reopen(file)
-      end
+      file = Channel.unnamed_file(text)
+      @public[0].reopen(file)
+      file.close
       @given = true
+    end
+
+    # A file without a name that contains this text, open at its start.
+    def self.unnamed_file(text)
+      path = File.join(ENV.fetch('HOME'), ".file-#{Process.pid}")
+      file = File.open(path, File::RDWR | File::CREAT | File::EXCL, 0o600)
+      File.unlink(path)
+      file.write(text)
+      file.rewind
+      file
     end
 
     # Reports that a request was read.

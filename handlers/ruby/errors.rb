@@ -1,16 +1,22 @@
 # frozen_string_literal: true
 
 module Sandbox
-  # Prints errors as Ruby prints them, without the runner's own frames.
+  # Prints errors as Ruby prints them.
   module Errors
     module_function
 
     def print(error)
-      suggest
-      strip(error)
+      prepare(error)
       # The message of a syntax error contains its place.
       text = error.is_a?(SyntaxError) ? error.message : error.full_message(highlight: false, order: :top)
       $stderr.write(text.end_with?("\n") ? text : "#{text}\n")
+    end
+
+    # Makes an error ready to be printed.
+    def prepare(error)
+      suggest
+      # Without any frames, Ruby would report that the error was raised here.
+      error.set_backtrace([$PROGRAM_NAME]) if error.backtrace&.empty?
     end
 
     # For an error whose own methods fail.
@@ -23,18 +29,6 @@ module Sandbox
       require 'did_you_mean' unless defined?(::DidYouMean)
     rescue LoadError
       nil
-    end
-
-    def strip(error, seen = {}.compare_by_identity)
-      return if error.nil? || seen[error]
-
-      seen[error] = true
-      if (frames = error.backtrace)
-        frames = frames.reject { |frame| frame.start_with?("#{__dir__}/") }
-        # Without any frames, Ruby would report that the error was raised here.
-        error.set_backtrace(frames.empty? ? [$PROGRAM_NAME] : frames)
-      end
-      strip(error.cause, seen)
     end
   end
 end

@@ -27,6 +27,15 @@ module Sandbox
       watch
     end
 
+    # Lets signals raise exceptions until `close`, in code that runs outside of `run`.
+    def stay_open
+      @running = true
+    end
+
+    def close
+      @running = false
+    end
+
     private
 
     # Called again after every run, since the code may have set its own handler.

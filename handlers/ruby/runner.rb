@@ -4,8 +4,10 @@
 # ../README.md. Nothing here makes a local variable: the code would see the local variables of this file.
 
 require_relative 'channel'
+require_relative 'exits'
 require_relative 'files'
 require_relative 'forks'
+require_relative 'frames'
 require_relative 'gems'
 require_relative 'guard'
 require_relative 'session'
@@ -22,43 +24,106 @@ module Sandbox
       @process = Process.pid
       @workdir = ENV.fetch('SANDBOX_WORKDIR')
       @figures = ENV.fetch('SANDBOX_FIGURES')
+      # Ruby exits in this order: exit blocks, threads, finalizers. Of blocks and finalizers, those registered first
+      # are last.
+      at_exit { after_exit_blocks if @leaving == Process.pid }
+      ObjectSpace.define_finalizer(Runs, proc { after_finalizers if [@leaving, Process.pid].all?(@process) })
+      Exits.watch
     end
 
-    # Answers one request; nil at the end of the input.
+    # Answers one request; nil at the end of the input, and when this process is to exit as the code's program.
     def serve_one
-      request = @channel.read or return
-      @channel.begin(request.nonce)
-      before = [@workdir, @figures].map { |folder| Scan.new(folder) }
+      @request = @channel.read or return
+      @channel.begin(@request.nonce)
+      @before = [@workdir, @figures].map { |folder| Scan.new(folder) }
       Gems.forget
-      error = @guard.run do
-        stdin = request.variables.delete('__stdin')
-        @channel.give(stdin) if stdin
-        @session.run(request)
-      end
-      interrupted = @guard.interrupted && error.is_a?(Interrupt)
-      flush
-      print_error(error) if error
-      # A child of the code ends where its code ends.
-      exit!(exit_code(error)) if Process.pid != @process
-      @channel.restore
-      @channel.end(request.nonce, report(error, interrupted, *before))
+      @error = @guard.run { run_cell }
+      return leave if @request.last || Process.pid != @process
+
+      note_end(@error)
+      print_error(@error) if @error
+      die_of(@error) if signal?(@error)
+      answer
       true
+    end
+
+    def leaving?
+      !@leaving.nil?
+    end
+
+    # Ends the main script as the code ended.
+    def end_script
+      if @error.is_a?(SyntaxError)
+        print_error(@error)
+        exit(1)
+      end
+      raise @error if @error
     end
 
     private
 
-    # Flushes the code's own streams; they may be any object.
-    def flush
+    def run_cell
+      stdin = @request.variables.delete('__stdin')
+      @channel.give(stdin) if stdin
+      Exits.expect(@request.code, @request.last)
+      @session.run(@request)
+    ensure
+      Exits.end_cell
+    end
+
+    # A child that the code forked exits like a program, too.
+    def leave
+      @leaving = Process.pid
+      @guard.stay_open
+      nil
+    end
+
+    # Ruby has already printed the errors of exit blocks, and prints the one of the main script after this.
+    def after_exit_blocks
+      last = $! # decides the exit code
+      Thread.handle_interrupt(Object => :never) do
+        @guard.close
+        note_end(last)
+        @channel.restore
+        die_of(last) if signal?(last)
+        require_relative 'errors' if @error
+        @guard.run { Errors.prepare(@error) } if @error
+        @error = last
+      end
+    end
+
+    def after_finalizers
+      answer
+      nil while @channel.read
+      exit!(0)
+    rescue IOError, SystemCallError
+      exit!(DESCRIPTORS_LOST)
+    end
+
+    def note_end(error)
+      @interrupted = @guard.interrupted && error.is_a?(Interrupt)
+      # Flushes the code's own streams; they may be any object.
       [$stdout, $stderr, STDOUT, STDERR].uniq(&:__id__).each { |stream| @guard.run { stream.flush } }
     end
 
     def print_error(error)
-      return if error.is_a?(SystemExit)
+      return if error.is_a?(SystemExit) || signal?(error)
 
       @channel.restore
       require_relative 'errors'
       failure = @guard.run { Errors.print(error) }
       @guard.run { Errors.print_plainly(error) } if failure
+    end
+
+    # Whether an error ends Ruby by a signal. SIGINT ends only the run: the server sends it at the deadline.
+    def signal?(error)
+      error.is_a?(SignalException) && !error.is_a?(Interrupt)
+    end
+
+    def die_of(error)
+      trap(error.signo, 'SYSTEM_DEFAULT')
+      Process.kill(error.signo, Process.pid)
+      sleep
     end
 
     def exit_code(error)
@@ -70,26 +135,29 @@ module Sandbox
       end
     end
 
-    def report(error, interrupted, files, figures)
-      code = exit_code(error)
-      made, omitted = files.changes
-      drawn, = figures.changes
-      result = error ? nil : @session.result
-      %({"status":"#{code.zero? ? 'ok' : 'error'}","exit_code":#{code},) +
-        %("result":#{result ? Json.quote(result) : 'null'},) +
-        %("interrupted":#{interrupted},) +
-        %("files":#{Json.list(made)},"files_omitted":#{omitted},"figures":#{Json.list(drawn)}})
+    def answer
+      @channel.restore
+      code = exit_code(@error)
+      made, omitted = @before[0].changes
+      drawn, = @before[1].changes
+      result = @session.result unless @error || Exits.tested
+      @channel.end(
+        @request.nonce,
+        %({"status":"#{code.zero? ? 'ok' : 'error'}","exit_code":#{code},) +
+          %("result":#{result ? Json.quote(result) : 'null'},) +
+          %("interrupted":#{@interrupted},) +
+          %("files":#{Json.list(made)},"files_omitted":#{omitted},"figures":#{Json.list(drawn)},) +
+          %("waits":#{Exits.waits?}})
+      )
     end
   end
 
   # Exceptions from other threads or signals do not reach the loop: they wait until code runs.
   def self.serve
-    Thread.handle_interrupt(Object => :never) do
-      runs = Runs.new
-      nil while runs.serve_one
-    end
+    runs = Runs.new
+    Thread.handle_interrupt(Object => :never) { nil while runs.serve_one }
     # Not exit: it would wait for the code's threads.
-    exit!(0)
+    runs.leaving? ? runs : exit!(0)
   rescue IOError, SystemCallError
     exit!(DESCRIPTORS_LOST)
   end
@@ -97,4 +165,4 @@ end
 
 ARGV.clear
 $LOAD_PATH.push(ENV.fetch('SANDBOX_WORKDIR')) # last, so that a `json.rb` of the user's shadows nothing
-Sandbox.serve
+Sandbox.serve.end_script

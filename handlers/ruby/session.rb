@@ -15,6 +15,7 @@ module Sandbox
       name = "<cell #{request.cell}>"
       $PROGRAM_NAME = name # for code that checks whether it is the main program: `if __FILE__ == $0`
       request.variables.each { |key, value| define(key, value) }
+      define_data(request.code)
       value = evaluate(request.code, name)
       return if nil.equal?(value)
 
@@ -31,6 +32,19 @@ module Sandbox
       raise unless error.reason == :return && error.backtrace_locations&.first&.label == '<main>'
 
       error.exit_value
+    end
+
+    # The text after `__END__`, as the file DATA. Ruby itself defines it only for the main script.
+    def define_data(code)
+      return unless code.match?(/^__END__\r?$/)
+
+      require 'ripper'
+      (line,), = Ripper.lex(code).find { |_, kind| kind == :on___end__ }
+      return unless line
+
+      data = Channel.unnamed_file(code)
+      data.seek(code.lines.first(line).sum(&:bytesize))
+      define('DATA', data)
     end
 
     def define(name, value)

@@ -60,14 +60,63 @@ def test_state_is_kept_also_after_an_error(r: Runner) -> None:
     assert r.run("ls()").result == '[1] "double" "kept"  '
 
 
-def test_at_the_top_of_a_cell_sys_nframe_is_zero_as_in_scripts(r: Runner) -> None:
+def test_a_cell_is_at_the_top_level_as_a_script_is(r: Runner) -> None:
     assert r.run("if (sys.nframe() == 0L) cat('main')\nprint(sys.nframe())").out == "main[1] 0\n"
-    assert r.run("f <- function() sys.call(sys.nframe())\nf()").result == "f()"
-    assert r.run("g <- function() { n <- sys.nframe(); c(n > 0L, n == (function() sys.parent())()) }\ng()").result == (
-        "[1] TRUE TRUE"
+    run = r.run(
+        "sys.call()\nsys.calls()\nsys.frames()\nsys.parent()\nidentical(parent.frame(), globalenv())\nsys.function()\n"
+        "do.call('sys.call', list())\nidentical(sys.frame(0), globalenv())\ntraceback()\n0"
     )
+    assert run.out == ("NULL\nNULL\nNULL\n[1] 0\n[1] TRUE\nNULL\nNULL\n[1] TRUE\nNo traceback available \n")
+    r.run("f <- function() sys.call(sys.nframe())\ng <- function() sys.function(sys.nframe())")
+    assert r.run("f()").result == "f()"
+    assert r.run("identical(g(), g)").result == "[1] TRUE"
+    run = r.run(
+        "h <- function() list(sys.nframe(), sys.parent(), sys.call(-1), sys.call(1), length(sys.calls()),\n"
+        "  sys.parents(), identical(sys.frame(1), environment()), identical(sys.frame(-1), globalenv()),\n"
+        "  length(sys.frames()))\n"
+        "x <- h()\nidentical(x, list(1L, 0L, NULL, quote(h()), 1L, 0L, TRUE, TRUE, 1L))"
+    )
+    assert run.result == "[1] TRUE"
+    assert r.run("k <- function(n) if (n) k(n - 1) else c(sys.nframe(), sys.parent(), sys.parent(2))\nk(3)").result == (
+        "[1] 4 3 2"
+    )
+    assert r.run("m <- function(kind = c('a', 'b')) match.arg(kind)\nm()").result == '[1] "a"'
     assert r.run("writeLines('print(sys.nframe() > 0L)', 'part.R')\nsource('part.R')").out == "[1] TRUE\n"
     assert r.run("eval(quote(sys.nframe() > 0L), new.env())").result == "[1] TRUE"
+
+
+def test_the_last_value_is_that_of_the_last_statement(r: Runner) -> None:
+    assert r.run("5\n.Last.value + 1").result == "[1] 6"
+    assert r.run("x <- .Last.value * 2\n.Last.value").result == "[1] 12"
+    assert r.run("ls()").result == '[1] "x"'
+
+
+def test_the_arguments_are_those_of_a_script(r: Runner) -> None:
+    assert r.run("basename(commandArgs())").result == (
+        '[1] "R"               "--no-echo"       "--no-restore"    "--file=<cell 1>"'
+    )
+
+
+def test_a_value_is_printed_by_a_call_that_packages_recognize(r: Runner) -> None:
+    run = r.run(
+        "print.calls <- function(x, ...) str(lapply(sys.calls(), class))\ny <- structure(1, class = 'calls')\ny"
+    )
+    assert run.result == 'List of 2\n $ : chr "call"\n $ : chr "call"'
+    assert r.run(
+        "print.own <- function(x, ...) cat(identical(sys.call(1)[[1]], print))\nstructure(1, class = 'own')"
+    ).result == ("TRUE")
+
+
+def test_data_table_prints_a_table_as_a_script_does(r: Runner) -> None:
+    if r.run("nzchar(system.file(package = 'data.table'))").result != "[1] TRUE":
+        pytest.skip("data.table is not installed")
+    r.run("suppressPackageStartupMessages(library(data.table))\ndt <- data.table(a = 1:2)")
+    table = "   a c\n1: 1 1\n2: 2 1"
+    assert r.run("dt[, c := 1]\nprint(dt)").out == f"{table}\n"
+    assert r.run("dt[, c := 1]").result is None
+    assert r.run("dt[, c := 1][]").result == table
+    assert r.run("dt").result == table
+    assert r.run("f <- function(x) x[, c := 1]\nf(dt)\ndt[]").out == ""
 
 
 def test_variables_become_values_of_r(r: Runner) -> None:
@@ -137,6 +186,10 @@ def test_warnings_are_printed_after_their_statement(r: Runner) -> None:
     assert "careful" in r.run("tryCatch(f(), warning = conditionMessage)").result  # type: ignore[operator]
     assert "converted from warning" in r.run("options(warn = 2)\nf()").err
     assert "careful" in r.run("options(warn = 1)\nf()").err
+    run = r.run("as.numeric('x')\nwarning('top')\nf()\nwarning('in call', call. = FALSE)")
+    assert run.err == (
+        "Warning: NAs introduced by coercion\nWarning: top\nWarning in f() : careful\nWarning: in call\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,6 +211,52 @@ def test_quit_gives_its_code_and_keeps_the_state(r: Runner, code: str, exit_code
 def test_input_is_empty_and_there_are_no_arguments(r: Runner) -> None:
     assert r.run("c(length(readLines('stdin')), length(commandArgs(TRUE)), interactive())").result == "[1] 0 0 0"
     assert r.run("readline('name? ')").result == '[1] ""'
+
+
+@pytest.mark.parametrize("first", ["readLines(file('stdin'), 1)", "readLines('/dev/stdin')", "system('cat')", "1"])
+def test_each_run_reads_its_own_input_from_its_start(r: Runner, first: str) -> None:
+    for path in ("readLines('/dev/stdin')", "readLines(file('stdin'))", "scan('stdin', '', quiet = TRUE)"):
+        r.run(first, {"__stdin": "earlier\nmore\n"})
+        assert r.run(path, {"__stdin": "q\n"}).result == '[1] "q"', path
+        assert r.run(path).result == "character(0)", path
+    r.run(first, {"__stdin": "earlier\n"})
+    assert r.run("read.table('/dev/stdin')[[2]]", {"__stdin": "1 2\n"}).result == "[1] 2"
+    assert r.run("system('cat')", {"__stdin": "é\r\nno end"}).out == "é\r\nno end"
+
+
+def test_a_last_run_ends_as_r_does(r: Runner) -> None:
+    run = r.run(
+        ".Last <- function() cat('last ')\nreg.finalizer(globalenv(), function(e) cat('finalizer'), onexit = TRUE)\n5",
+        last=True,
+    )
+    assert (run.out, run.result, run.exit_code, run.report["waits"]) == ("NULL\nlast finalizer", "[1] 5", 0, False)
+    assert r.end_input() == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "out", "err"),
+    [
+        ("q(status = 3)", 3, "last ", ""),
+        ("q(status = 3, runLast = FALSE)", 3, "", ""),
+        ("stop('error')", 1, "", "Error (from <cell 1>#2): error\n"),
+        (".Last <- function() stop('late')", 1, "", "Error in .Last() (from <cell 1>#2) : late\n"),
+        (".Last <- function() q(status = 4, runLast = FALSE)", 4, "", ""),
+        ("plot(1); .Last <- function() cat(names(dev.cur()))", 0, "png", ""),
+    ],
+)
+def test_the_function_last_is_called_as_r_does(r: Runner, code: str, exit_code: int, out: str, err: str) -> None:
+    run = r.run(f".Last <- function() cat('last ')\n{code}", last=True)
+    assert (run.out, run.exit_code, run.err) == (out, exit_code, err)
+
+
+@pytest.mark.parametrize(
+    "code", [".Last <- function() cat('no')", "invisible(reg.finalizer(globalenv(), print, onexit = TRUE))"]
+)
+def test_a_session_says_once_that_something_waits_for_the_exit(r: Runner, code: str) -> None:
+    assert not r.run("reg.finalizer(globalenv(), print)").report["waits"]
+    assert r.run(code).report["waits"]
+    run = r.run(f"{code}\nq()")
+    assert (run.report["waits"], run.out) == (False, "")
 
 
 @pytest.mark.parametrize(

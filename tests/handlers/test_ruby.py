@@ -278,6 +278,147 @@ def test_files_of_the_working_directory_never_shadow_the_standard_library(ruby: 
     assert ruby.run("require_relative 'set'").result == "true"
 
 
+def test_a_last_run_ends_as_ruby_does(ruby: Runner) -> None:
+    run = ruby.run(
+        "at_exit { puts 'registered first'; p $!.class }\nEND { puts 'END' }\ntrap('EXIT') { puts 'trap' }\n"
+        "ObjectSpace.define_finalizer(Object, proc { puts 'finalizer' })\n"
+        "Thread.new { begin; sleep; ensure; puts 'thread'; end }\nThread.pass\nat_exit { at_exit { puts 'nested' } }\n"
+        "raise IOError, 'error'",
+        last=True,
+    )
+    assert run.out.split() == ["trap", "nested", "END", "registered", "first", "IOError", "thread", "finalizer"]
+    assert (run.err, run.exit_code) == ("<cell 1>:8:in `<main>': error (IOError)\n", 1)
+    assert not run.report["waits"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "out", "err"),
+    [
+        ("at_exit { exit 7 }", 7, "", ""),
+        ("at_exit { print $!.status }\nexit 4", 4, "4", ""),
+        ("at_exit { print 'end' }\nabort 'bye'", 1, "end", "bye\n"),
+        ("at_exit { raise 'late' }", 1, "", "<cell 1>:1:in `block in <main>': late (RuntimeError)\n"),
+        ("Thread.new { sleep }\nat_exit { p $! }", 0, "nil\n", ""),
+        (
+            "at_exit { print $$ == PARENT ? 'parent' : 'child' }\nPARENT = $$\nfork\nProcess.wait rescue nil",
+            0,
+            "childparent",
+            "",
+        ),
+    ],
+)
+def test_the_exit_code_of_a_last_run_is_the_one_that_ruby_ends_with(
+    ruby: Runner, code: str, exit_code: int, out: str, err: str
+) -> None:
+    run = ruby.run(f"$stdout.sync = true\n{code}".replace("\n", ";", 1), last=True)
+    assert (run.exit_code, run.out, run.err, run.status) == (exit_code, out, err, "error" if exit_code else "ok")
+    assert ruby.end_input() == 0
+
+
+def test_an_interrupt_is_printed_once(ruby: Runner) -> None:
+    run = ruby.run("Process.kill('INT', $$); sleep", last=True)
+    assert (run.err.count("Interrupt"), run.exit_code, run.interrupted) == (1, 130, True)
+
+
+def test_an_interrupt_stops_an_exit_block(ruby: Runner) -> None:
+    ruby.send("at_exit { print 'next' }\nat_exit { puts 'started'; sleep }", last=True)
+    ruby.wait_for("started")
+    ruby.interrupt()
+    run = ruby.finish()
+    assert (run.out, run.exit_code, run.interrupted) == ("started\nnext", 130, True)
+    assert run.err.count("Interrupt") == 1
+
+
+@pytest.mark.parametrize("code", ["at_exit { }", "END { }", "trap('EXIT') { }"])
+def test_a_session_says_once_that_something_waits_for_the_exit(ruby: Runner, code: str) -> None:
+    assert not ruby.run("text = 'END { }'").report["waits"]
+    assert ruby.run(f"kept = 1\n{code}").report["waits"]
+    run = ruby.run(f"{code}\nkept")
+    assert (run.report["waits"], run.result, run.out) == (False, "1", "")
+
+
+MINITEST = "require 'minitest/autorun'\nclass T < Minitest::Test\n"
+TEST_UNIT = "require 'test/unit'\nclass T < Test::Unit::TestCase\n"
+
+
+@pytest.mark.parametrize("frame", [MINITEST, TEST_UNIT])
+@pytest.mark.parametrize("asked", [{"last": True}, {}])
+def test_the_outcome_of_tests_is_the_outcome_of_the_run(ruby: Runner, frame: str, asked: dict[str, bool]) -> None:
+    run = ruby.run(f"{frame}  def test_bad; assert_equal 1, 2; end\nend", None, **asked)
+    assert (run.status, run.exit_code, run.result, run.err) == ("error", 1, None, "")
+    assert "1 failures, 0 errors" in run.out
+    assert "<cell 1>:3" in run.out
+    assert str(HANDLERS) not in run.out
+    assert not run.report["waits"]
+
+
+@pytest.mark.parametrize("frame", [MINITEST, TEST_UNIT])
+def test_a_cell_of_a_session_runs_the_tests_that_it_defines(ruby: Runner, frame: str) -> None:
+    assert "Finished" not in ruby.run(frame + "end").out
+    run = ruby.run("class T\n  def test_a; print '<a>'; end\n  def test_b; assert false; end\nend")
+    assert ("<a>" in run.out, "1 failures" in run.out, run.exit_code) == (True, True, 1)
+    assert (ruby.run("6 * 7").out, ruby.run("6 * 7").result) == ("", "42")
+    run = ruby.run("class T\n  def test_b; print '<b>'; end\nend")
+    assert ("<a>" in run.out, "<b>" in run.out, run.exit_code, run.result) == (False, True, 0, None)
+    assert "Finished" not in ruby.run("class U < T.superclass\n  def test_c; end\nend\nraise").out
+
+
+def test_minitest_on_request_runs_all_tests_of_a_session(ruby: Runner) -> None:
+    ruby.run(MINITEST + "  def test_a; fork { puts 'child' }; Process.wait; end\nend")
+    run = ruby.run("Minitest.run")
+    assert ("1 runs, 0 assertions" in run.out, run.out.count("child"), run.result) == (True, 1, "true")
+
+
+def test_tests_that_the_code_itself_ran_do_not_run_again(ruby: Runner) -> None:
+    for number in (1, 2):
+        run = ruby.run(f"{TEST_UNIT}  def test_{number}; end\nend\nTest::Unit::AutoRunner.run")
+        assert run.out.count("Finished") == 1
+
+
+def test_examples_of_rspec_run_once(ruby: Runner) -> None:
+    if ruby.run("require 'rspec/autorun'").status == "error":
+        pytest.skip("rspec is not installed")
+    run = ruby.run("RSpec.describe('a') { it { expect(1).to eq 2 } }")
+    assert ("1 example, 1 failure" in run.out, run.exit_code, run.result) == (True, 1, None)
+    run = ruby.run("RSpec.describe('b') { it { expect(1).to eq 1 } }")
+    assert ("1 example, 0 failures" in run.out, run.exit_code, run.result) == (True, 0, None)
+
+
+def test_the_last_run_of_a_session_also_runs_its_tests(ruby: Runner) -> None:
+    ruby.run(MINITEST + "end\nat_exit { puts 'end' }")
+    run = ruby.run("class T; def test_a = flunk; end", last=True)
+    assert ("1 runs, 1 assertions, 1 failures" in run.out, run.exit_code) == (True, 1)
+    assert run.out.endswith("end\n")
+
+
+def test_each_cell_has_its_own_data(ruby: Runner) -> None:
+    run = ruby.run("text = <<A\n__END__\nA\nputs DATA.gets, DATA.class\n__END__\né one\n((")
+    assert (run.out, run.err) == ("é one\nFile\n", "")
+    assert ruby.run("DATA.read\n__END__\ntwo").result == '"two"'
+    assert ruby.run("DATA.rewind; DATA.gets").result == '"DATA.read\\n"'
+    assert ruby.run("DATA.read\r\n__END__\r\nthree").result == '"three"'
+
+
+def test_code_that_looks_at_the_stack_sees_none_of_the_runner(ruby: Runner) -> None:
+    (ruby.workdir / "part.rb").write_text("WHERE = [__dir__, caller.size > 0]")
+    run = ruby.run(
+        "def f = [caller, caller(0, 1), caller_locations(1..1).map(&:lineno), Kernel.caller(2)]\n"
+        "p f, caller, caller_locations\nbegin; raise 'x'; rescue => e; p e.backtrace, e.backtrace_locations.size; end\n"
+        "require_relative 'part'\np __dir__ == Dir.pwd, WHERE[0] == Dir.pwd"
+    )
+    main = '"<cell 1>:2:in `<main>\'"'
+    assert run.out == (
+        f'[[{main}], ["<cell 1>:1:in `f\'"], [2], []]\n[]\n[]\n["<cell 1>:3:in `<main>\'"]\n1\ntrue\ntrue\n'
+    )
+
+
+@pytest.mark.parametrize("asked", [{"last": True}, {}])
+@pytest.mark.parametrize("code", ["Process.kill('TERM', $$); sleep", "raise SignalException, 'HUP'"])
+def test_a_signal_ends_the_interpreter(ruby: Runner, code: str, asked: dict[str, bool]) -> None:
+    with pytest.raises(RunnerEnded, match=r"exit code -(15|1);.*'bye\\n'" if asked else r"exit code -(15|1);"):
+        ruby.run(f"$stdout.sync = true; at_exit {{ puts 'bye' }}; {code}", None, **asked)
+
+
 def test_the_runner_ends_with_its_input_even_if_threads_still_run(ruby: Runner) -> None:
     ruby.run("Thread.new { sleep }; at_exit { sleep }; nil")
     assert ruby.end_input() == 0

@@ -2,23 +2,34 @@
 
 result_limit <- 20000L # characters of a result that are reported
 
+cell_name <- "" # of the current cell, as errors show it
+
 # The call that evaluates code. An error outside of all functions of the code names exactly this call, as does its frame.
-top_call <- quote(eval(statement, globalenv()))
+top_call <- quote(withVisible(value))
+
+# Evaluates code at the top level. It is a promise, since R evaluates promises without a frame of their own:
+# `sys.call()` is NULL, and `parent.frame()` is the global environment.
+at_top <- function(code, envir = globalenv()) {
+  on.exit(top <<- 0L)
+  top <<- frame_number() + 1L
+  .Internal(delayedAssign("value", code, envir, environment()))
+  withVisible(value)
+}
 
 run_cell <- function(request) {
   variables <- if (request$variables != "{}") json_value(request$variables)
   if (!is.null(variables[["__stdin"]])) give_input(variables[["__stdin"]])
   for (name in setdiff(names(variables), "__stdin")) assign(name, variables[[name]], envir = globalenv())
   code <- json_text(request$code)
-  name <- sprintf("<cell %s>", request$cell)
+  cell_name <<- sprintf("<cell %s>", request$cell)
   lines <- strsplit(code, "\n", fixed = TRUE)[[1L]]
-  statements <- parse_cell(code, srcfilecopy(name, lines))
+  statements <- parse_cell(code, srcfilecopy(cell_name, lines))
   references <- attr(statements, "srcref")
   result <- NULL
   for (i in seq_along(statements)) {
-    top_place <<- sprintf("%s#%d", name, references[[i]][[1L]])
-    statement <- statements[[i]]
-    value <- withVisible(eval(statement, globalenv()))
+    top_place <<- sprintf("%s#%d", cell_name, references[[i]][[1L]])
+    value <- at_top(statements[[i]])
+    redefine(".Last.value", value$value)
     if (value$visible) {
       if (i < length(statements)) print_value(value$value) else result <- captured(print_value(cut(value$value)), result_limit)
     }
@@ -43,7 +54,11 @@ cut <- function(value) {
   value
 }
 
-print_value <- function(value) if (isS4(value)) methods::show(value) else print(value)
+# Prints a value as R does at the top level. Methods and packages can see that: the call contains the function itself.
+print_value <- function(value) {
+  printer <- if (isS4(value)) methods::show else if (is.object(value) || is.function(value)) print else print.default
+  at_top(as.call(list(printer, quote(x))), list2env(list(x = value), parent = globalenv()))
+}
 
 # The output of an expression, without its last newline, and at most `limit` characters.
 captured <- function(expression, limit = Inf) {

@@ -16,7 +16,9 @@ read_request <- function() {
     if (part[[length(part)]] == 10L) break
   }
   line <- rawToChar(unlist(parts))
-  # The code is the last key; a quote inside the code would follow a backslash.
+  last <- endsWith(line, "\",\"last\":true}\n")
+  if (last) line <- sub(",\"last\":true}\n$", "}\n", line, useBytes = TRUE)
+  # The code is now the last key; a quote inside the code would follow a backslash.
   at <- regexpr("^\\{\"cell\":[0-9]+", line)
   cell <- substring(line, 9L, attr(at, "match.length"))
   code_at <- max(gregexpr("},\"code\":\"", line, fixed = TRUE, useBytes = TRUE)[[1L]])
@@ -30,20 +32,22 @@ read_request <- function() {
   list(
     cell = cell,
     variables = text(variables_at, code_at),
-    code = text(code_at + nchar("},\"code\":\""), length(bytes) - 3L)
+    code = text(code_at + nchar("},\"code\":\""), length(bytes) - 3L),
+    last = last
   )
 }
 
 # Reports that a request was read.
 write_begin <- function() write_lines(charToRaw("+\n"))
 
-# Sends the report to the relay; it contains no newline.
-write_report <- function(report) {
+# Sends the report to the relay; it contains no newline. `ending`: R ends after it, and may still print; the relay
+# waits for that.
+write_report <- function(report, ending) {
   bytes <- charToRaw(enc2utf8(report))
   starts <- seq.int(1L, length(bytes), frame)
   lines <- lapply(starts, function(at) {
     last <- min(at + frame - 1L, length(bytes))
-    c(charToRaw(if (last < length(bytes)) "+" else "."), bytes[at:last], as.raw(10L))
+    c(charToRaw(if (last < length(bytes)) "+" else if (ending) "=" else "."), bytes[at:last], as.raw(10L))
   })
   write_lines(unlist(lines))
 }

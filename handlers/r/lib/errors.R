@@ -36,13 +36,18 @@ show_error <- function(condition, place) {
 
 warnings_kept <- last_warnings <- list()
 
-# Keeps a warning until its statement is done, if R would; R itself handles other values of `options(warn)`.
+# Keeps a warning until its statement is done, if R would. R itself handles other values of `options(warn)`, but does
+# not know where the code's top level is.
 keep_warning <- function(condition) {
   restart <- find_restart("muffleWarning")
-  if (is.null(restart) || !identical(as.integer(getOption("warn")), 0L)) return()
-  if (length(warnings_kept) < 50L) {
-    call <- conditionCall(condition)
-    kept <- list(if (!identical(call, top_call)) call)
+  level <- as.integer(getOption("warn"))
+  call <- conditionCall(condition)
+  at_top_level <- identical(call, top_call)
+  if (is.null(restart) || !(identical(level, 0L) || identical(level, 1L) && at_top_level)) return()
+  if (level == 1L) {
+    cat("Warning: ", conditionMessage(condition), "\n", sep = "", file = stderr())
+  } else if (length(warnings_kept) < 50L) {
+    kept <- list(if (!at_top_level) call)
     names(kept) <- conditionMessage(condition)
     warnings_kept <<- c(warnings_kept, kept)
   }

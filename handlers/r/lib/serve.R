@@ -9,7 +9,10 @@ serve <- function() {
     load_all(needed)
     while (!is.null(request <- read_request())) {
       write_begin()
-      write_report(answer(request))
+      outcome <- answer(request)
+      ending <- request$last && finalizers
+      write_report(outcome$report, ending)
+      if (ending) leave(outcome$code) # runs the finalizers
     }
   })
   leave(0)
@@ -20,6 +23,10 @@ answer <- function(request) {
   before <- list(files = scan_folder(folders[[1L]]), figures = list.files(folders[[2L]]))
   top_place <<- NULL
   outcome <- attempt(run_cell(request))
+  if (request$last && outcome$run_last && exists(".Last", globalenv(), mode = "function")) {
+    last <- attempt(at_top(quote(.Last())))
+    if (last$code != 0L) outcome <- last
+  }
   unwind_sinks()
   take_input()
   if (!is.null(outcome$error)) show_error(outcome$error, outcome$place)
@@ -31,24 +38,37 @@ answer <- function(request) {
   attempt(print_warnings())
   if (Sys.getpid() != process) leave(outcome$code) # a child of the code ends where its code ends
   name_figures()
-  report(outcome, before)
+  list(code = outcome$code, report = report(outcome, before, !request$last && waits()))
+}
+
+told <- FALSE
+
+# Whether a session has, for the first time, something that waits for the exit of R.
+waits <- function() {
+  if (told) return(FALSE)
+  told <<- own_finalizers || exists(".Last", globalenv(), mode = "function", inherits = FALSE)
 }
 
 # Runs code and catches everything that can end it.
 attempt <- function(work) {
   forget_interrupts()
   place <- NULL
+  on.exit(top <<- 0L) # an interrupt can prevent it where it was set
   interruptible(
     tryCatch(
       withCallingHandlers(
-        list(code = 0L, value = allowInterrupts(finished(work))),
+        list(code = 0L, run_last = TRUE, value = allowInterrupts(finished(work))),
         error = function(condition) place <<- location(sys.calls()),
         warning = keep_warning
       ),
-      sandbox_end = function(condition) list(code = bitwAnd(as.integer(condition$status), 255L)),
-      error = function(condition) list(code = 1L, error = condition, place = if (is.null(place)) top_place else place)
+      sandbox_end = function(condition) {
+        list(code = bitwAnd(as.integer(condition$status), 255L), run_last = isTRUE(condition$run_last))
+      },
+      error = function(condition) {
+        list(code = 1L, run_last = FALSE, error = condition, place = if (is.null(place)) top_place else place)
+      }
     ),
-    list(code = 130L, interrupted = TRUE)
+    list(code = 130L, run_last = FALSE, interrupted = TRUE)
   )
 }
 
@@ -75,7 +95,7 @@ unwind_sinks <- function() {
   if (sink.number("message") != 2L) sink(type = "message")
 }
 
-report <- function(outcome, before) {
+report <- function(outcome, before, waits) {
   made <- changes(folders[[1L]], before$files)
   paste0(
     "{\"status\":", if (outcome$code == 0L) "\"ok\"" else "\"error\"",
@@ -84,6 +104,7 @@ report <- function(outcome, before) {
     ",\"interrupted\":", if (isTRUE(outcome$interrupted)) "true" else "false",
     ",\"files\":", json_list(made$names),
     ",\"files_omitted\":", made$omitted,
-    ",\"figures\":", json_list(added(folders[[2L]], before$figures)), "}"
+    ",\"figures\":", json_list(added(folders[[2L]], before$figures)),
+    ",\"waits\":", if (waits) "true}" else "false}"
   )
 }
