@@ -34,7 +34,13 @@ SERVERS = {
     "ordinary user": ("without", "none"),
 }
 """The user that runs the server, and the network mode of its profile."""
-KINDS = ("/opt/init.py", "/opt/handlers/python/runner.py", "sleep\0001000", "sleep\0002000", "sleep\0003000")
+KINDS = (
+    "/opt/init.py",
+    "/opt/handlers/python/importlib_bootstrap/runner.py",
+    "sleep\0001000",
+    "sleep\0002000",
+    "sleep\0003000",
+)
 """The processes that must exist: PID 1, a runner, its child, a daemon, a background process of a shell."""
 
 

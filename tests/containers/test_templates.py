@@ -261,7 +261,7 @@ def forged(folder: Path, client: docker.DockerClient, request: pytest.FixtureReq
             member = tarfile.TarInfo(name)
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             packed.addfile(member)
-        for name in ("sandbox/a", "opt/handlers/python/runner.py", "/tmp/b", request.param):
+        for name in ("sandbox/a", "opt/handlers/python/importlib_bootstrap/runner.py", "/tmp/b", request.param):
             member = tarfile.TarInfo(name)
             member.size = 4
             packed.addfile(member, io.BytesIO(b"evil"))

@@ -154,6 +154,43 @@ def test_the_code_can_print_its_own_tracebacks_and_read_its_source(runner: Runne
     assert runner.run("import inspect\ninspect.getsource(f)").result == repr("def f():\n    return 'body'\n")
 
 
+def test_the_code_can_read_the_source_of_classes_of_every_run(runner: Runner) -> None:
+    runner.run("class Empty:\n    x = 1\n    class Inner: pass\nclass Twice:\n    def f(self): return 1\nold = Twice")
+    runner.run("import dataclasses, inspect\n\n@dataclasses.dataclass\nclass Point:\n    x: int\nclass Twice: pass")
+    source = "inspect.getsource({}), inspect.getfile({}), inspect.findsource({})[1]".replace("{}", "{0}")
+    for name, expected in {
+        "Empty": ("class Empty:\n    x = 1\n    class Inner: pass\n", "<cell 1>", 0),
+        "Empty.Inner": ("    class Inner: pass\n", "<cell 1>", 2),
+        "old": ("class Twice:\n    def f(self): return 1\n", "<cell 1>", 3),
+        "Twice": ("class Twice: pass\n", "<cell 2>", 5),
+    }.items():
+        assert runner.run(source.format(name)).result == repr(expected)
+    decorated = runner.run("inspect.getsource(Point).strip()").result or ""
+    assert "class Point:\\n    x: int" in decorated
+    run = runner.run("class Absent: pass\nAbsent.__qualname__ = Absent.__name__ = 'Unknown'\ninspect.getfile(Absent)")
+    assert run.err.endswith(": source code not available\n")
+
+
+def test_warnings_and_stacks_have_no_frames_of_the_runner(runner: Runner) -> None:
+    err = runner.run("import warnings\nfor level in 1, 2, 3: warnings.warn(f'w{level}', stacklevel=level)").err
+    assert "<cell 1>:2: UserWarning: w1\n" in err
+    assert "sys:1: UserWarning: w2\nsys:1: UserWarning: w3\n" in err
+    run = runner.run("import inspect, logging, traceback\ntraceback.print_stack()\nlogging.error('e', stack_info=True)")
+    assert run.err.count("File ") == 2
+    assert "sandbox_" not in run.err
+    run = runner.run("def f(): return len(inspect.stack()), len(traceback.extract_stack())\nf()")
+    assert run.result == "(2, 2)"
+
+
+def test_the_underscore_of_the_code_stays(runner: Runner) -> None:
+    runner.run("1")
+    assert runner.run("import gettext\ngettext.install('x')\n7").result == "7"
+    assert runner.run("_('hello')").result == "'hello'"
+    runner.run("import builtins\ndel builtins._")
+    runner.run("8")
+    assert runner.run("_").result == "8"
+
+
 def test_an_excepthook_of_the_code_prints_its_errors(runner: Runner) -> None:
     runner.run("import sys\nsys.excepthook = lambda kind, error, trace: print('hook', error, trace.tb_lineno)")
     assert runner.run("\n1 / 0").out == "hook division by zero 2\n"

@@ -56,6 +56,13 @@ def test_matplotlib_is_not_imported_before_the_code_does(runner: Runner) -> None
     assert runner.run("import sys\n'matplotlib' in sys.modules").result == "False"
 
 
+def test_warnings_of_matplotlib_name_the_line_of_the_code(runner: Runner) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.title('\u58f2')\nplt.plot([1])\n"
+    assert "<cell 1>:4: UserWarning: Glyph" in runner.run(f"{code}plt.savefig('a.png')").err
+    assert "<cell 2>:5: UserWarning: Glyph" in runner.run(f"{code}\nplt.show()").err
+    assert "sys:1: UserWarning: Glyph" in runner.run(code).err  # drawn after the end of the code
+
+
 def test_show_writes_each_open_figure_once_and_closes_it(drawing: Drawing) -> None:
     code = (
         "import matplotlib.pyplot as plt\n"

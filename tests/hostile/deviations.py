@@ -103,8 +103,11 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
                 for what in ("file in", "folder in", "link in", "FIFO in", "mode of")
                 for place in ("/opt/handlers", "/opt/handlers/python")
             ),
-            *(f"{what} /opt/handlers/python/runner.py" for what in ("content of", "end of", "times of")),
-            "/opt/handlers/python/runner.py itself",
+            *(
+                f"{what} /opt/handlers/python/importlib_bootstrap/runner.py"
+                for what in ("content of", "end of", "times of")
+            ),
+            "/opt/handlers/python/importlib_bootstrap/runner.py itself",
             "file in /dev/mqueue",
         },
     ),

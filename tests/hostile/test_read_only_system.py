@@ -34,7 +34,7 @@ for folder in ('/', '/usr', '/usr/bin', '/etc', '/dev', '/opt', '/opt/handlers',
         attempt(f'FIFO in {folder}', os.mkfifo, f'{folder}/new-fifo')
         attempt(f'mode of {folder}', os.chmod, folder, 0o777)
         attempt(f'name of {folder}', os.rename, folder, '/tmp/moved')
-for path in ('/etc/passwd', '/etc/hosts', '/opt/init.py', '/opt/handlers/python/runner.py', '/usr/bin/env', '/usr/bin/tar',
+for path in ('/etc/passwd', '/etc/hosts', '/opt/init.py', '/opt/handlers/python/importlib_bootstrap/runner.py', '/usr/bin/env', '/usr/bin/tar',
              '/proc/cmdline'):
     if os.path.exists(path):
         attempt(f'content of {path}', open, path, 'r+')

@@ -42,6 +42,15 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
     [
         ("python", "ModuleNotFoundError: No module named 'requests'\n", "requests"),
         ("python", "ModuleNotFoundError: No module named 'cv2'\n", "opencv-python-headless"),
+        (
+            "python",
+            "ImportError: Unable to find a usable engine; tried using: 'pyarrow', 'fastparquet'.\n"
+            " - `Import fastparquet` failed. Use pip, conda, or another tool to install the fastparquet package.\n",
+            "pyarrow",
+        ),
+        ("python", "ImportError: Missing optional dependency 'lxml'.  Use pip or conda to install lxml.\n", "lxml"),
+        ("python", "ImportError: `Import bs4` failed.  Use pip or conda to install it.\n", "beautifulsoup4"),
+        ("python", "ValueError: \nThis needs Kaleido:\n\n    $ pip install --upgrade kaleido\n", "kaleido"),
         ("python", "    !pip install -q --upgrade pandas==2.2\n    ^\nSyntaxError: invalid syntax\n", "pandas"),
         ("python", "    %pip install polars\n    ^\nSyntaxError: invalid syntax\n", "polars"),
         ("javascript", "Error: Cannot find module 'lodash'\nRequire stack:\n", "lodash"),

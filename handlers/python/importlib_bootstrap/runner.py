@@ -1,4 +1,8 @@
-"""Starts the Python runner: prepares this interpreter, then answers requests until the input ends."""
+"""Starts the Python runner: prepares this interpreter, then answers requests until the input ends.
+
+Python's warnings skip frames of files whose path contains `importlib` and `_bootstrap`, as those of its own imports do.
+This folder has its name for that reason: a warning names a line of the code, never one of the runner.
+"""
 
 import os
 import sys

@@ -28,6 +28,12 @@ def set_up() -> tuple[Guard, Session]:
         AfterImport(
             {
                 "linecache": session.fill_linecache,
+                "traceback": _hide_from_traceback,
+                "inspect": session.show_in_inspect,
+                "asyncio": session.enter_loop,
+                "anyio._core._eventloop": session.nest_anyio,
+                "multiprocessing.spawn": session.prepare_processes,
+                "matplotlib._api": _hide_from_matplotlib,
                 "matplotlib.backend_bases": _note_saved_figures,
                 "plotly.io._renderers": _show_plotly_here,
                 "altair": _show_altair_here,
@@ -36,6 +42,7 @@ def set_up() -> tuple[Guard, Session]:
             }
         ),
     )
+    atexit.register = session.note_exit_functions(atexit.register)
     sys.argv[:] = [""]
     sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last, so that a `code.py` of the user shadows nothing
     return guard, session
@@ -70,6 +77,8 @@ class Runs:
         self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
         self._exit_code = 0
         self._inspection = None
+        self._told = False
+        """Whether the session's report has said that the code has left something for the interpreter's exit."""
         self._reserve = _reserved()
 
     def serve_one(self) -> bool:
@@ -91,11 +100,13 @@ class Runs:
         if isinstance(error, MemoryError):
             self._reserve = None
         forked = os.getpid() != self._process
+        last = request.get("last") and not forked
+        waiting = guard.run(session.finish, error is not None) if last else None
         drawing = None if forked else guard.run(_write_figures)
         if error is None:
-            error = drawing
+            error = waiting or drawing
         self._finish(error)
-        if request.get("last") and not forked:
+        if last:
             guard.run(_end)
             guard.run(_write_figures)
             self._flush()
@@ -104,10 +115,17 @@ class Runs:
             guard.run(self._inspection.record, error)
             self._flush()
         interrupted = guard.interrupted and isinstance(error, KeyboardInterrupt)
-        error = drawing = None  # as in Guard.run: this frame would keep the objects of the code's frames alive
+        # As in Guard.run: this frame would keep the objects of the code's frames alive.
+        error = waiting = drawing = None
+        if last:
+            guard.run(session.let_go)
+            self._flush()
+            self._channel.restore()
         if forked:
             os._exit(self._exit_code)  # a child process of the code ends where the code ends
 
+        waits = "" if last or self._told or not session.leaves else ',"waits":true'
+        self._told = session.leaves
         names, omitted = changed(files, Scan(self._workdir))
         drawn = added(figures, self._figures)
         report = (
@@ -115,7 +133,8 @@ class Runs:
             f'"result":{"null" if session.result is None else quote(session.result)},'
             f'"interrupted":{"true" if interrupted else "false"},'
             f'"files":[{",".join(map(quote, names))}],"files_omitted":{omitted},'
-            f'"figures":[{",".join(map(quote, drawn))}]{"" if self._inspection is None else self._inspection.report}}}'
+            f'"figures":[{",".join(map(quote, drawn))}]{waits}'
+            f"{'' if self._inspection is None else self._inspection.report}}}"
         )
         self._channel.end(request["nonce"], report)
         return True
@@ -178,6 +197,18 @@ def _reserved() -> bytes | None:
         return bytes(_RESERVE)  # no page of it is ever touched, so it takes no memory of the machine
     except MemoryError:
         return None
+
+
+def _hide_from_traceback(traceback) -> None:
+    from sandbox_frames import hide_from_traceback
+
+    hide_from_traceback(traceback)
+
+
+def _hide_from_matplotlib(api) -> None:
+    from sandbox_frames import hide_from_matplotlib
+
+    hide_from_matplotlib(api)
 
 
 def _note_saved_figures(backend_bases) -> None:
