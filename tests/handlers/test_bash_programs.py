@@ -1,5 +1,6 @@
 """Programs of other languages in Bash: they are the session's own, with its libraries; and pip, which is a function."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import execute, install, open_session
 from tests.local_index import local_index, wheel
 
-from .driver import start
+from .driver import HANDLERS, start
 from .serving import service_with_indexes
 
 STEP = "cannot install libraries itself; call install() with"
@@ -75,7 +76,7 @@ async def test_programs_find_what_the_session_installed(
     [
         ("pip install pandas", f"code asked for 'pandas', and {STEP} pandas"),
         ("pip3 install -q --upgrade pandas==2.2 numpy", f"code asked for 'pandas', and {STEP} pandas"),
-        ("python -m pip install pandas", f"code {STEP} their names"),
+        ("python -m pip install pandas", f"code asked for 'pandas', and {STEP} pandas"),
         ("pip install -r requirements.txt", f"code {STEP} their names"),
         ("pip install https://example.com/a.whl", f"code {STEP} their names"),
     ],
@@ -83,6 +84,15 @@ async def test_programs_find_what_the_session_installed(
 async def test_pip_without_a_network_names_what_to_call(service: Service, session: str, code: str, note: str) -> None:
     done = await bash(service, session, code)
     assert (done.status, done.notes) == ("error", (f"{note}, language python",)), done
+
+
+@pytest.mark.anyio
+async def test_pip_says_what_it_is_and_what_there_is(service: Service, session: str) -> None:
+    done = await bash(
+        service, session, "pip --version; pip -V; python -m pip --version; pip list; pip freeze >/dev/null"
+    )
+    assert done.status == "ok", done
+    assert re.fullmatch(r"(pip \(uv [\d.]+\) from \S+ \(python 3\.\d+\)\n){3}.*", done.stdout.text, re.DOTALL), done
 
 
 @pytest.mark.anyio
@@ -98,6 +108,7 @@ def test_pip_with_a_network_installs_for_the_session(tmp_path: Path) -> None:
         env = {
             "SANDBOX_NETWORK": "open",
             "SANDBOX_UV": uv.find_uv_bin(),
+            "PYTHONPATH": str(HANDLERS / "python/importlib_bootstrap/lib"),
             "SANDBOX_PYTHON_LIBRARIES": str(tmp_path / "python"),
             "UV_DEFAULT_INDEX": f"{index.url}/simple",
             "UV_NO_CONFIG": "1",
