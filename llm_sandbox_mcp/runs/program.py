@@ -67,6 +67,7 @@ class Program:
             left = max(0.001, request.timeout - (anyio.current_time() - start))
             outcome = await self._step(self._start, number, request.stdin.encode(), replace(request, timeout=left))
             self._built[key] = number
+        outcome = replace(outcome, program=True)
         if outcome.ending == "lost" or outcome.silence:
             return outcome
         changed: list[str] = []

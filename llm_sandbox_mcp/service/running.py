@@ -107,7 +107,7 @@ class Running:
                     "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
                 )
             long = long_streams(outcome, session.runs, self._limits.shown)
-            whole = finished(status, outcome, program=chosen.handler.build is not None)
+            whole = finished(status, outcome)
             with sandbox.patience.shared(COPY_SECONDS):
                 artifacts, left_out = await self._store.collect(session, ran.sandbox, outcome, long)
                 if ran.sandbox is not None and ask.keep_session:
