@@ -11,7 +11,7 @@ from ..backends.layout import PATH
 from ..backends.listing import Files
 from ..base.errors import SandboxLost, StartFailed, Unavailable
 from ..base.messages import Problem
-from ..base.results import Library
+from ..base.results import Library, OnOutput, StreamName
 from ..languages.languages import Build
 from ..languages.places import Places
 from .protocol import Report, new_nonce
@@ -51,8 +51,9 @@ class Program:
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Builds the code, unless exactly this code is built already, and runs it; one deadline applies to both.
 
-        If the build fails, the outcome is that of the compiler: its exit code and its messages. `cell`, and
-        `variables`, `inspect` and `last` of the request, have no effect: no state is kept between programs.
+        If the build fails, the outcome is that of the compiler: its exit code and its messages, which only then are
+        shown. `cell`, and `variables`, `inspect` and `last` of the request, have no effect: no state is kept between
+        programs.
         """
         start = anyio.current_time()
         source = request.code.encode()
@@ -63,6 +64,7 @@ class Program:
             number = self._free_number()
             compiled = await self._step(self._compile, number, source, replace(request, on_output=None))
             if compiled.ending != "exited" or compiled.exit_code != 0:
+                await _show(compiled, request.on_output)
                 return _answered(compiled, [], 0)
             left = max(0.001, request.timeout - (anyio.current_time() - start))
             outcome = await self._step(self._start, number, request.stdin.encode(), replace(request, timeout=left))
@@ -154,6 +156,14 @@ async def _killed(process: Process) -> bool:
         await process.wait()
         return True
     return False
+
+
+async def _show(outcome: Outcome, on_output: OnOutput | None) -> None:
+    """Passes on what the compiler printed."""
+    streams: tuple[tuple[StreamName, bytes], ...] = ("stdout", outcome.stdout), ("stderr", outcome.stderr)
+    for name, printed in streams:
+        if printed and on_output is not None:
+            await on_output(name, printed.decode(errors="replace"))
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:

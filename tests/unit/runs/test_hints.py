@@ -37,6 +37,11 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
     return hint_of([language], text.encode(), network, allow, VIEWS)
 
 
+def missing_header(header: str) -> str:
+    """What g++ prints about a header, written as in the code."""
+    return f"fatal error: {header[1:-1]}: No such file or directory\n    1 | #include {header}\n      |          ^~~\n"
+
+
 @pytest.mark.parametrize(
     ("language", "error", "library"),
     [
@@ -54,6 +59,9 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
         ("cpp", "main.cpp:1:10: fatal error: boost/any.hpp: No such file or directory\n", "libboost-dev"),
         ("cpp", "main.cpp:1:10: fatal error: png.h: No such file or directory\n", "the library that contains png.h"),
+        ("cpp", f"a.cpp:1:10: {missing_header('<png.h>')}", "the library that contains png.h"),
+        ("cpp", f"a.cpp:1:10: {missing_header('<nlohmann/json.hpp>')}", "nlohmann-json3-dev"),
+        ("cpp", "a.cpp:1:10: " + missing_header('"nlohmann/json.hpp"'), "nlohmann-json3-dev"),
     ],
 )
 def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str, library: str) -> None:
@@ -79,6 +87,24 @@ def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str
 )
 def test_other_errors_get_no_hint(language: str, error: str) -> None:
     assert hint(error, LANGUAGES[language]) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "beginning"),
+    [
+        ("<format>", "this compiler has no <format>"),
+        ("<print>", "this compiler has no <format> and no <print>"),
+        ("<mdspan>", "this compiler does not have this header of a newer C++ standard; "),
+        ("<conio.h>", "this header belongs to Windows, "),
+        ("<Windows.h>", "this header belongs to Windows, "),
+        ('"windows.h"', "this header belongs to Windows, "),
+        ('"util.h"', "the code includes a file, in quotes, that is not in the working directory; "),
+        ('"sub/my util.hpp"', "the code includes a file, in quotes, that is not in the working directory; "),
+    ],
+)
+def test_a_header_that_no_library_contains_has_its_own_hint(header: str, beginning: str) -> None:
+    found = hint(f"main.cpp:1:10: {missing_header(header)}compilation terminated.\n", LANGUAGES["cpp"])
+    assert found is not None and found.startswith(beginning)
 
 
 REFUSALS = [
