@@ -35,10 +35,11 @@ class Program:
         self._sandbox = sandbox
         self._compile = places.argv(build.compile)
         self._start = places.argv(build.run)
+        self._sources = tuple(build.sources)
         self._env = places.env(sandbox.path)
         self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
-        """The folder number of each built program, by the hash of its code; the most recently run program is last."""
+        """The folder number of each built program, by the hash of its sources; the most recently run program is last."""
         self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self._last: Process | None = None
@@ -49,7 +50,7 @@ class Program:
         """Whether the last process has ended, so that the next can start."""
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
-        """Builds the code, unless exactly this code is built already, and runs it; one deadline applies to both.
+        """Builds the code, unless exactly these sources are built already, and runs it; one deadline applies to both.
 
         If the build fails, the outcome is that of the compiler: its exit code and its messages, which only then are
         shown. `cell`, and `variables`, `inspect` and `last` of the request, have no effect: no state is kept between
@@ -57,8 +58,9 @@ class Program:
         """
         start = anyio.current_time()
         source = request.code.encode()
-        key = hashlib.sha256(source).digest()
         before = await self._sandbox.list_files()
+        others = sorted(one for one in before.items() if one[0].endswith(self._sources))
+        key = hashlib.sha256(source + repr(others).encode()).digest()
         outcome = await self._run_built(key, request)
         if outcome is None:
             number = self._free_number()

@@ -40,6 +40,7 @@ class Built(Program):
         self._sandbox = cast(Sandbox, Listed(lists))
         self.runs = 0
         self._compile = []
+        self._sources = ()
 
     async def _run_built(self, key: bytes, request: RunRequest) -> Outcome | None:
         self.runs += 1
