@@ -124,7 +124,8 @@ class Running:
             companions = [self._languages[name] for name in chosen.handler.companions]
             check = self._installing.check_hint
             seen = {view: view in sandbox.mounted for view in self._opened}
-            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check, seen)
+            among, given = [chosen, *companions], bool(request.stdin)
+            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given)
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,

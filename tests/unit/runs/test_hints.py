@@ -107,6 +107,50 @@ def test_a_header_that_no_library_contains_has_its_own_hint(header: str, beginni
     assert found is not None and found.startswith(beginning)
 
 
+IN_JAVA = 'Exception in thread "main" java.'
+EMPTY_INPUT = [
+    ("python", "EOFError: EOF when reading a line\n"),
+    ("java", f"{IN_JAVA}util.NoSuchElementException: No line found\n\tat java.base/java.util.Scanner.nextLine\n"),
+    ("java", f"{IN_JAVA}util.NoSuchElementException\n\tat java.base/java.util.Scanner.throwFor(Scanner.java:937)\n"),
+    (
+        "java",
+        f"{IN_JAVA}lang.NumberFormatException: Cannot parse null string: null\n\tat java.base/java.lang.Integer\n",
+    ),
+    ("java", f"{IN_JAVA}lang.NumberFormatException: null\n\tat java.base/java.lang.Integer.parseInt\n"),
+    (
+        "java",
+        f'{IN_JAVA}lang.NullPointerException: Cannot invoke "String.trim()" because the return value of '
+        '"java.io.BufferedReader.readLine()" is null\n\tat Main.main(Main.java:1)\n',
+    ),
+    ("java", f"{IN_JAVA}lang.NullPointerException\n\tat java.base/java.util.StringTokenizer.<init>(S.java:1)\n"),
+    ("go", "2026/11/29 23:00:00 EOF\n"),
+    ("go", "panic: unexpected newline\n\ngoroutine 1 [running]:\n"),
+    ("go", "cannot read the number: EOF\nexit status 1\n"),
+]
+
+
+@pytest.mark.parametrize(("language", "error"), EMPTY_INPUT)
+def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, error: str) -> None:
+    found = hint(error, LANGUAGES[language])
+    assert found is not None
+    assert worded(found, TOOLS) == "standard input is empty; give the text that the code reads in stdin"
+    assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
+
+
+@pytest.mark.parametrize(
+    ("language", "error"),
+    [
+        ("java", f"{IN_JAVA}util.NoSuchElementException\n\tat java.base/java.util.ArrayList$Itr.next(A.java:1)\n"),
+        ("java", f'{IN_JAVA}lang.NumberFormatException: For input string: ""\n'),
+        ("java", f'{IN_JAVA}lang.NullPointerException: Cannot invoke "String.trim()" because "<local1>" is null\n'),
+        ("go", "open EOF: no such file or directory\n"),
+        ("go", 'panic: Get "http://example.com": EOF\n'),
+    ],
+)
+def test_other_errors_do_not_speak_of_input(language: str, error: str) -> None:
+    assert hint(error, LANGUAGES[language]) is None
+
+
 REFUSALS = [
     "PermissionError: [Errno 13] Permission denied: '{}/a.csv'\n",
     "PermissionError: [Errno 13] Permission denied: '{}/a.csv' -> '/sandbox/b.csv'\n",
