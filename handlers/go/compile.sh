@@ -1,5 +1,6 @@
 # compile.sh FOLDER: builds the program on standard input into FOLDER/bin/main.
 
+export GOFLAGS="-mod=mod -modcacherw" GOPROXY=off GOWORK=off
 rm -rf "$1" && mkdir -p "$1/main" && cd "$1/main" && cat >main.go || exit
 
 # Paths are trimmed only in the program, not in its imports: with other flags, the standard library would have to be compiled

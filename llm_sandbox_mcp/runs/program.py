@@ -39,7 +39,7 @@ class Program:
         self._env = places.env(sandbox.path)
         self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
-        """The folder number of each built program, by the hash of its sources; the most recently run program is last."""
+        """The folder number of each built program, by the hash of its sources; the most recently run one is last."""
         self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self._last: Process | None = None

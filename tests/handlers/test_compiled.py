@@ -434,6 +434,29 @@ async def test_files_in_the_working_directory_do_not_keep_a_program_from_being_b
     assert await run("package main\n\nfunc helper() { println(1) }\n\nfunc main() { helper() }\n") == "1\n"
 
 
+IN_BASH = {
+    "cpp": "printf '#include <greeting.hpp>\\n#include <cstdio>\\nint main() { puts(GREETING); }' > a.cpp; g++ a.cpp && ./a.out",
+    "java": "echo 'class A { public static void main(String[] a) { System.out.println(org.example.Greeting.to(\"\")); } }' > A.java; javac A.java && java A",
+    "go": "mkdir a; cd a; go mod init a; printf 'package main\\nimport (\\n\"fmt\"\\n\"example.com/greeting/polite\"\\n)\\nfunc main() { fmt.Println(polite.To(\"\")) }' > a.go; go mod tidy; go run .",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "library"),
+    [("cpp", "libgreeting-dev"), ("java", "org.example:greeting:1.0"), ("go", "example.com/greeting")],
+)
+async def test_bash_finds_the_libraries_of_compiled_languages(
+    service: Service, serve: Callable[[str], LocalIndex], language: str, library: str
+) -> None:
+    serve(language)
+    session = open_session(service)
+    before = await execute(service, IN_BASH[language], language="bash", session_id=session)
+    assert any(note.startswith("code asked for '") for note in before.notes), before
+    await install(service, [library], language=language, session_id=session)
+    after = await execute(service, f"rm -rf a; {IN_BASH[language]}", language="bash", session_id=session)
+    assert after.stdout.text == "hello, \n", after
+
+
 async def in_folder(service: Service, language: str, files: Mapping[str, str]) -> Callable[..., Any]:
     """Runs code in one session with these files, of which some change; returns what it prints."""
     session = open_session(service)

@@ -56,6 +56,12 @@ def missing_header(header: str) -> str:
         ("ruby", "in `require': cannot load such file -- nokogiri (LoadError)\n", "nokogiri"),
         ("r", "  there is no package called \u2018ggplot2\u2019\n", "ggplot2"),
         ("go", "main.go:2:8: cannot find module providing package github.com/a/b: lookup off\n", "github.com/a/b"),
+        (
+            "go",
+            'go: module github.com/a/b: Get "https://proxy.golang.org/github.com/a/b/@v/list": dial tcp: lookup '
+            "proxy.golang.org on 1.1.1.1:53: no such host\n",
+            "github.com/a/b",
+        ),
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
         ("cpp", "main.cpp:1:10: fatal error: boost/any.hpp: No such file or directory\n", "libboost-dev"),
         ("cpp", "main.cpp:1:10: fatal error: png.h: No such file or directory\n", "the library that contains png.h"),
@@ -135,6 +141,19 @@ def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, e
     assert found is not None
     assert worded(found, TOOLS) == "standard input is empty; give the text that the code reads in stdin"
     assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "main.go:2:8: package main/util is not in GOROOT (/usr/lib/go-1.19/src/main/util)\n",
+        "main.go:2:8: package util is not in std (/usr/local/go/src/util)\n",
+        'main.go:2:8: local import "./util" in non-local package\n',
+    ],
+)
+def test_a_package_of_the_caller_is_not_a_library(error: str) -> None:
+    found = hint(error, LANGUAGES["go"])
+    assert found is not None and found.startswith("a package of your own is imported by the name of its module; ")
 
 
 @pytest.mark.parametrize(
