@@ -207,6 +207,10 @@ PROGRAMS = {
         'String text = "}{" + \'}\' + """\n  void f() {\n  "x" }""";\nSystem.out.print(text.length()); /* } */',
         "19",
     ),
+    "statements after a character of two units": (
+        'String globe = "🌍";\nint units(String text) { return text.length(); }\nSystem.out.print(units(globe));',
+        "2",
+    ),
     "statements of every kind": (
         "int n = 0;\nif (n == 0) { n++; } else { n--; }\ntry { n += 1; } finally { n *= 2; }\n"
         "do { n--; } while (n > 3);\nsynchronized (Main.class) { n += 10; }\nint[] list = {1, 2};\n"

@@ -24,7 +24,11 @@ class View extends SimpleJavaFileObject {
     }
 
     void blank(int start, int end) {
-        kept.replace(start, end, code.substring(start, end).replaceAll("[^\\s]", " "));
+        for (int at = start; at < end; at++) {
+            if (!Character.isWhitespace(code.charAt(at))) {
+                kept.setCharAt(at, ' ');
+            }
+        }
     }
 
     void insert(int position, String words) {

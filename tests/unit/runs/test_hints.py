@@ -143,6 +143,11 @@ def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, e
     assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
 
 
+def test_a_package_of_a_newer_go_is_neither_a_library_nor_the_callers() -> None:
+    found = hint("main.go:2:8: package slices is not in GOROOT (/usr/lib/go-1.19/src/slices)\n", LANGUAGES["go"])
+    assert found is not None and found.startswith("this version of Go does not have this package; ")
+
+
 @pytest.mark.parametrize(
     "error",
     [
