@@ -279,6 +279,7 @@ MISTAKES = {
     "a missing brace": ("int a = 1;\nif (a > 0) {\n  a++;\n", "Main.java:3: error: reached end of file"),
     "a shared variable": ('int f() { return x; }\nf();\nint x =\n  "a";', "Main.java:4: error: incompatible types"),
     "the type of a shared variable": ("int f() { return x.n; }\n\nFoo x = null;", "Main.java:3: error: cannot find symbol\nFoo x = null;\n^"),
+    "a variable before it is declared": ("f(n);\nvoid f(int m) {}\nint n = 1;", "Main.java:1: error: cannot find symbol"),
     "a lambda's variable": ("int n = 0;\n\nRunnable r = () -> n++;", "Main.java:3: error: local variables referenced from a lambda"),
     "a variable without a value": ("int n;\nint f() { return 1; }\nf(n);", "Main.java:3: error: "),
     "a brace too many": ("int a = 1;\n}\n", "Main.java:2: error: "),

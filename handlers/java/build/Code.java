@@ -52,7 +52,7 @@ class Code {
     }
 
     /**
-     * Shares the variables of statements with methods and types, whose use of them is an error at these places; returns
+     * Shares variables of statements with methods and types, which use names that are unknown at these places; returns
      * whether there are more of them than before. Others stay local, with all rules that the compiler has for those.
      */
     boolean share(List<Integer> places) {
@@ -63,7 +63,7 @@ class Code {
         return shared.addAll(variables);
     }
 
-    /** The compilation units for the compiler, which has these options. */
+    /** The compilation units for the compiler, which has these options: first the declarations, then the statements. */
     List<View> views(List<String> options) throws IOException {
         boolean statements = pieces.stream().anyMatch(this::isStatement);
         Piece main = find(Kind.METHOD);

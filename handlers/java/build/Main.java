@@ -66,13 +66,16 @@ class Main {
     }
 
     private static boolean compile(Code code, List<String> options) throws IOException {
+        List<View> views = code.views(options);
         List<Diagnostic<? extends JavaFileObject>> errors = new ArrayList<>();
         boolean done = ToolProvider.getSystemJavaCompiler().getTask(null, null, problem -> {
             if (problem.getKind() == Diagnostic.Kind.ERROR) {
                 errors.add(problem);
             }
-        }, options, null, code.views(options)).call();
-        List<Integer> unknown = errors.stream().filter(Main::isUnknown).map(Main::place).collect(Collectors.toList());
+        }, options, null, views).call();
+        View declared = views.get(0);
+        List<Integer> unknown = errors.stream().filter(problem -> problem.getSource() == declared && isUnknown(problem))
+                .map(problem -> declared.placeOf((int) problem.getPosition())).collect(Collectors.toList());
         if (code.share(unknown)) {
             return compile(code, options);
         }
@@ -80,14 +83,9 @@ class Main {
         return done;
     }
 
-    /** Whether the compiler does not know a name in the code; it takes an unknown one before a dot for a package. */
-    private static boolean isUnknown(Diagnostic<? extends JavaFileObject> problem) {
-        return problem.getSource() instanceof View
-                && problem.getCode().matches("compiler\\.err\\.(cant\\.resolve|doesnt\\.exist).*");
-    }
-
-    private static int place(Diagnostic<? extends JavaFileObject> problem) {
-        return ((View) problem.getSource()).placeOf((int) problem.getPosition());
+    /** Whether the compiler does not know a name; it takes an unknown one before a dot for a package. */
+    private static boolean isUnknown(Diagnostic<?> problem) {
+        return problem.getCode().matches("compiler\\.err\\.(cant\\.resolve|doesnt\\.exist).*");
     }
 
     private static String describe(Diagnostic<? extends JavaFileObject> problem) {

@@ -22,7 +22,7 @@ import javax.lang.model.type.TypeKind;
 import javax.lang.model.type.TypeMirror;
 import javax.tools.ToolProvider;
 
-/** Moves variables of statements to the class of the methods: they become fields there, to which the statements assign. */
+/** Moves variables of statements to the class of the methods: fields there, to which the statements assign. */
 class Variables {
     private final List<Token> tokens;
     private final View run;
@@ -87,13 +87,15 @@ class Variables {
         Tree value = variable.getInitializer();
         int until = place(value == null ? end(variable) : start(value));
         List<Token> part = tokens.stream()
-                .filter(token -> token.start >= from && token.end <= until && !token.is(";")).collect(Collectors.toList());
+                .filter(token -> token.start >= from && token.end <= until && !token.is(";"))
+                .collect(Collectors.toList());
         Token last = part.get(part.size() - 1);
         Token word = part.stream().filter(token -> token.is(name)).reduce((one, next) -> next).orElseThrow();
         int end = value == null ? last.end : place(end(value));
         // A constant stays one, such as for the cases of a switch.
         boolean constant = value instanceof LiteralTree && variable.getModifiers().getFlags().contains(Modifier.FINAL);
-        declared.insert(from, "static " + (constant ? "final " : "") + type + " " + name + (constant ? " = " + value : "") + ";");
+        String field = constant ? "static final " + type + " " + name + " = " + value : "static " + type + " " + name;
+        declared.insert(from, field + ";");
         boolean bare = value instanceof NewArrayTree && ((NewArrayTree) value).getType() == null;
         edits.add(() -> {
             run.insert(from, part.get(0).is(",") ? ";" : "");
