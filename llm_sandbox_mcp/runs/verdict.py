@@ -92,7 +92,8 @@ def finished(status: Status, outcome: Outcome) -> bool:
     It did not if a signal ended the interpreter, or the program that the code was; what other programs it started
     is its own affair.
     """
-    killed = _killed(exit_code_of(outcome)) and (outcome.program or outcome.ending == "exited")
+    own = outcome.program and outcome.signalled is not False
+    killed = _killed(exit_code_of(outcome)) and (own or outcome.ending == "exited")
     return status in ("ok", "error") and not killed
 
 
@@ -148,7 +149,7 @@ def notes_of(
         cause = "what code left for the exit of its interpreter, such as an exit handler, does not happen in a session"
         notes.append(Note("waits", cause, Step.END_SESSION))
     elif status == "error" and outcome.ending == "answered" and outcome.program:
-        notes += _notes_on_signal(exit_code_of(outcome))
+        notes += _notes_on_signal(outcome)
     elif outcome.ending == "lost":
         notes.append(Note("lost", "the sandbox ended while the code ran; variables and files are lost"))
     elif not outcome.alive:
@@ -173,16 +174,17 @@ def excerpt(data: bytes, limit: int) -> Output:
 
 
 def _killed(exit_code: int) -> bool:
-    """Whether this is the code after a signal. A program that chose such a code itself looks the same to engines; by
-    convention it means the same."""
+    """Whether this is an exit code after a signal that ends programs."""
     return 0 < exit_code - 128 <= _LAST_SIGNAL and exit_code - 128 not in _HARMLESS
 
 
-def _notes_on_signal(exit_code: int) -> list[Note]:
+def _notes_on_signal(outcome: Outcome) -> list[Note]:
     """A note if a signal with a name ended a program: such a program seldom says so itself."""
-    if not _killed(exit_code) or not (name := _signal_name(exit_code)):
+    code = exit_code_of(outcome)
+    if outcome.signalled is False or not _killed(code) or not (name := _signal_name(code)):
         return []
-    return [Note("signal", f"the program ended with signal {name}", _CAUSES.get(name, ""), exit_code=exit_code)]
+    how = "with" if outcome.signalled else "as after"
+    return [Note("signal", f"the program ended {how} signal {name}", _CAUSES.get(name, ""), exit_code=code)]
 
 
 def _signal_name(exit_code: int) -> str:

@@ -375,6 +375,19 @@ async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: C
     assert "no main packages" in result.stderr.text
 
 
+async def test_a_note_names_the_signal_that_ended_a_program_but_not_an_exit_code_that_it_chose(
+    service: Service,
+) -> None:
+    need_toolchain("cpp")
+    code = "#include <cstdlib>\nint main() { if (std::getenv(%s)) return 139; int* volatile p = nullptr; *p = 1; }"
+    crashed = await execute(service, code % '"NONE"', language="cpp")
+    assert (crashed.status, crashed.exit_code) == ("error", 139)
+    (note,) = crashed.notes
+    assert note.startswith("the program ended with signal SIGSEGV; the usual cause is ")
+    chosen = await execute(service, code % '"HOME"', language="cpp", session_id=crashed.session_id)
+    assert (chosen.status, chosen.exit_code, chosen.notes) == ("error", 139, ())
+
+
 async def test_the_profile_sets_the_standard_of_cpp() -> None:
     need_toolchain("cpp")
     async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++17"}}) as service:

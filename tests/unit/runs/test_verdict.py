@@ -183,9 +183,11 @@ def test_bytes_that_are_not_text_are_replaced_and_marked_as_replaced() -> None:
     assert cut.raw is not None and cut.raw.decode(errors="replace") == cut.text
 
 
-def ended(ending: Ending, code: int, *, program: bool) -> Outcome:
+def ended(ending: Ending, code: int, *, program: bool, signalled: bool | None = True) -> Outcome:
     report = Report(status="error", exit_code=code) if ending == "answered" else None
-    return Outcome(ending, report, True, code, ending == "answered", b"", b"", 0, 1.0, program=program)
+    return Outcome(
+        ending, report, True, code, ending == "answered", b"", b"", 0, 1.0, program=program, signalled=signalled
+    )
 
 
 def test_a_program_that_a_signal_ended_has_not_finished_and_one_that_it_started_does_not_count() -> None:
@@ -193,6 +195,7 @@ def test_a_program_that_a_signal_ended_has_not_finished_and_one_that_it_started_
         assert not finished("error", ended("exited", 128 + number, program=False))
         assert not finished("error", ended("answered", 128 + number, program=True))
         assert finished("error", ended("answered", 128 + number, program=False))
+        assert finished("error", ended("answered", 128 + number, program=True, signalled=False))
     for code in (0, 1, 128, 128 + signal.SIGWINCH, 255):
         assert finished("error", ended("exited", code, program=True))
     assert not finished("timeout", ended("answered", 0, program=False))
@@ -214,6 +217,9 @@ def test_a_note_names_the_signal_that_ended_a_program_unless_a_limit_explains_it
     for code in (1, 128, 128 + signal.SIGCHLD, 128 + 40, 255):
         assert notes(code) == []
     assert notes(128 + signal.SIGSEGV, program=False) == []
+    chosen, unclear = (ended("answered", 128 + signal.SIGSEGV, program=True, signalled=one) for one in (False, None))
+    assert notes_of(chosen, USAGES[0], FULL[0], "error", POLICY, 2) == []
+    assert notes_of(unclear, USAGES[0], FULL[0], "error", POLICY, 2) == [SEGV.replace("with signal", "as after signal")]
     limits = [
         notes(128 + signal.SIGKILL, Usage(oom_kills=1)),
         notes(128 + signal.SIGABRT, Usage(pids_refused=1)),
