@@ -108,21 +108,44 @@ def resolve(repository: Repository, wanted: Iterable[str], have: Iterable[str]) 
 def write_flags() -> None:
     """Writes the compiler's flags for the unpacked packages: include folders, and libraries, linked only if used."""
     flags = []
-    for include in [ROOT / "usr/include", *ROOT.glob("usr/include/*-linux-gnu*"), *sorted(_configured())]:
+    for include in [ROOT / "usr/include", *_include_folders()]:
         flags += ["-isystem", str(include)]
     flags += ["-Wl,--as-needed", "-Wl,--disable-new-dtags"]
-    for folder in [*ROOT.glob("usr/lib"), *ROOT.glob("usr/lib/*-linux-gnu*"), *ROOT.glob("lib/*-linux-gnu*")]:
+    for folder in _library_folders():
         flags += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}"]
         flags += [f"-l:{name}" for name in filter(None, map(_linkable, sorted(folder.glob("lib*.so"))))]
     (LIBRARIES / "flags").write_text("\n".join(flags) + "\n")
 
 
+def link() -> None:
+    """Links headers and libraries into one folder each, which `[env]` names for compilers that code calls itself."""
+    for target, folders in ((LIBRARIES / "include", _include_folders()), (LIBRARIES / "lib", _library_folders())):
+        target.mkdir(exist_ok=True)
+        for found in (entry for folder in folders for entry in folder.iterdir()):
+            if not os.path.lexists(target / found.name):
+                (target / found.name).symlink_to(found if found.exists() else _on_this_system(found))
+
+
+def _include_folders() -> list[Path]:
+    """The folders of headers other than /usr/include."""
+    return [*ROOT.glob("usr/include/*-linux-gnu*"), *sorted(_configured())]
+
+
+def _library_folders() -> list[Path]:
+    return [*ROOT.glob("usr/lib"), *ROOT.glob("usr/lib/*-linux-gnu*"), *ROOT.glob("lib/*-linux-gnu*")]
+
+
 def _linkable(library: Path) -> str:
-    """The name for the linker to find this library; a development package can link to a library of the system."""
+    """The name for the linker to find this library."""
     if library.exists():
         return library.name
-    leads_to = library.readlink().name
-    return leads_to if Path("/", library.relative_to(ROOT)).with_name(leads_to).exists() else ""
+    leads_to = _on_this_system(library)
+    return leads_to.name if leads_to.exists() else ""
+
+
+def _on_this_system(link: Path) -> Path:
+    """What a development package links to, if it is a library that the system has already."""
+    return Path("/", link.relative_to(ROOT)).with_name(link.readlink().name)
 
 
 def _configured() -> Iterator[Path]:
@@ -187,6 +210,7 @@ def main(index: str, wanted: list[str]) -> None:
         have[package["Package"]] = package["Version"]
     archive.unlink(missing_ok=True)
     write_flags()
+    link()
     INSTALLED.write_text("".join(f"{name} {version}\n" for name, version in sorted(have.items())))
 
 

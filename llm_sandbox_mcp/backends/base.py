@@ -134,6 +134,8 @@ class Process(AsyncResource):
     stdin: ByteSendStream
     stdout: ByteReceiveStream
     stderr: ByteReceiveStream
+    signalled: bool | None = None
+    """Whether a signal ended it; None if it runs, or if the engine does not tell that from an exit code of 128 + N."""
 
     @abstractmethod
     async def wait(self) -> int:

@@ -50,6 +50,8 @@ class Build(Section):
     """Gets the code on standard input, creates the folder and builds in it; its messages are shown when it fails."""
     run: Many[str] = Field(min_length=1)
     """Starts the program that was built."""
+    sources: Many[str] = ()
+    """Ends of the names of files in the working directory that a build can read; after a change, it is done again."""
 
 
 class Environment(Section):

@@ -41,12 +41,18 @@ Check = Callable[[Language, str], None]
 
 
 def hint_of(
-    languages: Sequence[Language], stderr: bytes, network: Network, check: Check, views: Mapping[View, bool]
+    languages: Sequence[Language],
+    stderr: bytes,
+    network: Network,
+    check: Check,
+    views: Mapping[View, bool],
+    *,
+    given: bool = False,
 ) -> Note | None:
     """The hint about the last error of which a handler knows the meaning; None if there is none.
 
     `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach, `views` are
-    the operator's folders: each is mounted, or else a copy.
+    the operator's folders: each is mounted, or else a copy. `given` is whether standard input had a text.
     """
     text = stderr[-_SEARCHED:].decode(errors="replace")
     known = [(language, hint) for language in languages for hint in language.handler.hints]
@@ -64,7 +70,8 @@ def hint_of(
     if hint.means == "network":
         return _about_network(network)
     if hint.means == "input":
-        return Note("no_input", "standard input is empty", Step.GIVE_INPUT)
+        # If a text was too short, or another one than standard input, the error itself says so.
+        return None if given else Note("no_input", "standard input is empty", Step.GIVE_INPUT)
     if hint.means is None:
         return Note("hint", hint.says)
     return _about_library(language, hint.means, match.groupdict(), check)

@@ -11,7 +11,7 @@ from ..backends.layout import PATH
 from ..backends.listing import Files
 from ..base.errors import SandboxLost, StartFailed, Unavailable
 from ..base.messages import Problem
-from ..base.results import Library
+from ..base.results import Library, OnOutput, StreamName
 from ..languages.languages import Build
 from ..languages.places import Places
 from .protocol import Report, new_nonce
@@ -35,10 +35,11 @@ class Program:
         self._sandbox = sandbox
         self._compile = places.argv(build.compile)
         self._start = places.argv(build.run)
+        self._sources = tuple(build.sources)
         self._env = places.env(sandbox.path)
         self._folder = places.build_folder
         self._built: dict[bytes, int] = {}
-        """The folder number of each built program, by the hash of its code; the most recently run program is last."""
+        """The folder number of each built program, by the hash of its sources; the most recently run one is last."""
         self._libraries: tuple[Library, ...] = ()
         self._run: Run | None = None
         self._last: Process | None = None
@@ -49,24 +50,28 @@ class Program:
         """Whether the last process has ended, so that the next can start."""
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
-        """Builds the code, unless exactly this code is built already, and runs it; one deadline applies to both.
+        """Builds the code, unless exactly these sources are built already, and runs it; one deadline applies to both.
 
-        If the build fails, the outcome is that of the compiler: its exit code and its messages. `cell`, and
-        `variables`, `inspect` and `last` of the request, have no effect: no state is kept between programs.
+        If the build fails, the outcome is that of the compiler: its exit code and its messages, which only then are
+        shown. `cell`, and `variables`, `inspect` and `last` of the request, have no effect: no state is kept between
+        programs.
         """
         start = anyio.current_time()
         source = request.code.encode()
-        key = hashlib.sha256(source).digest()
         before = await self._sandbox.list_files()
+        others = sorted(one for one in before.items() if one[0].endswith(self._sources))
+        key = hashlib.sha256(source + repr(others).encode()).digest()
         outcome = await self._run_built(key, request)
         if outcome is None:
             number = self._free_number()
             compiled = await self._step(self._compile, number, source, replace(request, on_output=None))
             if compiled.ending != "exited" or compiled.exit_code != 0:
+                await _show(compiled, request.on_output)
                 return _answered(compiled, [], 0)
             left = max(0.001, request.timeout - (anyio.current_time() - start))
             outcome = await self._step(self._start, number, request.stdin.encode(), replace(request, timeout=left))
             self._built[key] = number
+        outcome = replace(outcome, program=True)
         if outcome.ending == "lost" or outcome.silence:
             return outcome
         changed: list[str] = []
@@ -153,6 +158,14 @@ async def _killed(process: Process) -> bool:
         await process.wait()
         return True
     return False
+
+
+async def _show(outcome: Outcome, on_output: OnOutput | None) -> None:
+    """Passes on what the compiler printed."""
+    streams: tuple[tuple[StreamName, bytes], ...] = ("stdout", outcome.stdout), ("stderr", outcome.stderr)
+    for name, printed in streams:
+        if printed and on_output is not None:
+            await on_output(name, printed.decode(errors="replace"))
 
 
 def _answered(outcome: Outcome, files: list[str], omitted: int) -> Outcome:

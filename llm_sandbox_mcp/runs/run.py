@@ -59,6 +59,10 @@ class Outcome:
     """Whether processes that the code left running went on flooding its streams after the runner's answer."""
     silence: Problem | None = None
     """Why the engine passed nothing on: then it is unknown what the code did and does."""
+    signalled: bool | None = None
+    """Whether a signal ended that process; None if the engine does not tell."""
+    program: bool = False
+    """Whether the code was a program of its own, whose exit code this is, and not run in an interpreter."""
 
     @property
     def ended(self) -> bool:
@@ -293,6 +297,7 @@ class Run:
             duration=duration,
             floods=self._floods,
             silence=self.silence,
+            signalled=self._process.signalled,
         )
 
 

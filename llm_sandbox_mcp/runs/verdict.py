@@ -25,6 +25,12 @@ _STEPS: Mapping[Status, str] = {
     "process_limit": "start fewer, or end some first",
 }
 """The next step for each limit that `limits_hit` finds."""
+_CAUSES = {
+    "SIGSEGV": "the usual cause is an invalid memory access, or recursion without end",
+    "SIGFPE": "the usual cause is a division of integers by zero",
+    "SIGABRT": "the usual cause is abort(), a failed assert, or an exception that nothing caught",
+}
+"""What to look for in a program that a signal ended."""
 
 
 def succeeded(outcome: Outcome) -> bool:
@@ -80,15 +86,15 @@ def _limit_hit(outcome: Outcome, usage: Usage, fullness: Fullness, policy: Polic
     return "process_limit" if "process_limit" in hit else "error"
 
 
-def finished(status: Status, outcome: Outcome, *, program: bool) -> bool:
+def finished(status: Status, outcome: Outcome) -> bool:
     """Whether code came to its end by itself, with or without an error, so that it has written what it wanted to.
 
-    It did not if a signal ended the interpreter, or the `program` that the code was; what other programs it started
+    It did not if a signal ended the interpreter, or the program that the code was; what other programs it started
     is its own affair.
     """
-    number = exit_code_of(outcome) - 128
-    killed = 0 < number <= _LAST_SIGNAL and number not in _HARMLESS
-    return status in ("ok", "error") and not (killed and (program or outcome.ended))
+    own = outcome.program and outcome.signalled is not False
+    killed = _killed(exit_code_of(outcome)) and (own or outcome.ended)
+    return status in ("ok", "error") and not killed
 
 
 def exit_code_of(outcome: Outcome) -> int:
@@ -142,6 +148,8 @@ def notes_of(
     elif outcome.report is not None and outcome.report.waits:
         cause = "what code left for the exit of its interpreter, such as an exit handler, does not happen in a session"
         notes.append(Note("waits", cause, Step.END_SESSION))
+    elif status == "error" and outcome.ending == "answered" and outcome.program:
+        notes += _notes_on_signal(outcome)
     elif outcome.ending == "lost":
         notes.append(Note("lost", "the sandbox ended while the code ran; variables and files are lost"))
     elif not outcome.alive:
@@ -165,10 +173,27 @@ def excerpt(data: bytes, limit: int) -> Output:
     return Output(text, omitted, None if data == text.encode() else data)
 
 
+def _killed(exit_code: int) -> bool:
+    """Whether this is an exit code after a signal that ends programs."""
+    return 0 < exit_code - 128 <= _LAST_SIGNAL and exit_code - 128 not in _HARMLESS
+
+
+def _notes_on_signal(outcome: Outcome) -> list[Note]:
+    """A note if a signal with a name ended a program: such a program seldom says so itself."""
+    code = exit_code_of(outcome)
+    if outcome.signalled is False or not _killed(code) or not (name := _signal_name(code)):
+        return []
+    how = "with" if outcome.signalled else "as after"
+    return [Note("signal", f"the program ended {how} signal {name}", _CAUSES.get(name, ""), exit_code=code)]
+
+
+def _signal_name(exit_code: int) -> str:
+    try:
+        return signal.Signals(exit_code - 128).name
+    except ValueError:
+        return ""
+
+
 def _ending(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code > 128:
-        try:
-            return f"signal {signal.Signals(exit_code - 128).name}"
-        except ValueError:
-            pass
-    return f"exit code {exit_code}"
+    name = _signal_name(exit_code or 0)
+    return f"signal {name}" if name else f"exit code {exit_code}"

@@ -107,7 +107,7 @@ class Running:
                     "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
                 )
             long = long_streams(outcome, session.runs, self._limits.shown)
-            whole = finished(status, outcome, program=chosen.handler.build is not None)
+            whole = finished(status, outcome)
             with sandbox.patience.shared(COPY_SECONDS):
                 artifacts, left_out = await self._store.collect(session, ran.sandbox, outcome, long)
                 if ran.sandbox is not None and ask.keep_session:
@@ -124,7 +124,8 @@ class Running:
             companions = [self._languages[name] for name in chosen.handler.companions]
             check = self._installing.check_hint
             seen = {view: view in sandbox.mounted for view in self._opened}
-            hint = hint_of([chosen, *companions], outcome.stderr, policy.network, check, seen)
+            among, given = [chosen, *companions], bool(request.stdin)
+            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given)
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,

@@ -72,6 +72,14 @@ async def test_a_signal_ends_it_with_128_and_its_number(sandbox: Sandbox, number
             await process.signal(number)
             assert await process.wait() == 128 + number
             assert not process.running
+            assert process.signalled is not False
+
+
+async def test_an_exit_code_is_not_taken_for_a_signal(sandbox: Sandbox) -> None:
+    with anyio.fail_after(30):
+        async with await sandbox.spawn(["sh", "-c", "exit 139"], ENV) as process:
+            assert await process.wait() == 128 + signal.SIGSEGV
+            assert process.signalled is not True
 
 
 async def test_the_streams_are_separate_and_raw(sandbox: Sandbox) -> None:

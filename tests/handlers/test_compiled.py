@@ -207,6 +207,10 @@ PROGRAMS = {
         'String text = "}{" + \'}\' + """\n  void f() {\n  "x" }""";\nSystem.out.print(text.length()); /* } */',
         "19",
     ),
+    "statements after a character of two units": (
+        'String globe = "🌍";\nint units(String text) { return text.length(); }\nSystem.out.print(units(globe));',
+        "2",
+    ),
     "statements of every kind": (
         "int n = 0;\nif (n == 0) { n++; } else { n--; }\ntry { n += 1; } finally { n *= 2; }\n"
         "do { n--; } while (n > 3);\nsynchronized (Main.class) { n += 10; }\nint[] list = {1, 2};\n"
@@ -222,6 +226,38 @@ PROGRAMS = {
     "statements in a package that throw checked exceptions": (
         "package a;\nThread.sleep(1);\nSystem.out.print(Thread.currentThread().getStackTrace()[1].getClassName());",
         "a.Main",
+    ),
+    "statements and methods that share variables": (
+        "import java.util.*;\nint x = 5, list[] = {1, 2}, sum;\nint square() { return x * x; }\n"
+        "void add() { for (int n : list) sum += n; }\nx = 6; add();\n"
+        'System.out.print(square() + " " + sum);',
+        "36 3",
+    ),
+    "variables that a method uses, with types that the compiler finds": (
+        "import java.util.*;\nvar memo = new HashMap<Integer, Long>();\nvar mixed = List.of(1, names());\n"
+        "var hello = new Runnable() { public void run() { System.out.print(memo.size()); } };\n"
+        "long fib(int n) {\n  if (n < 2) return n;\n  Long known = memo.get(n);\n  if (known != null) return known;\n"
+        "  memo.put(n, fib(n - 1) + fib(n - 2));\n  return memo.get(n);\n}\n"
+        "List<? extends CharSequence> names() { return new ArrayList<>(List.of()); }\n"
+        "void greet() { hello.run(); }\nint all() { return mixed.size(); }\n"
+        'System.out.print(fib(50) + " " + all() + " "); greet();',
+        "12586269025 2 49",
+    ),
+    "a variable that a record and a switch use": (
+        "final int LIMIT = 3;\nrecord Point(int x) { boolean far() { return x > LIMIT; } }\n"
+        'String size(int n) { switch (n) { case LIMIT: return "limit"; default: return "other"; } }\n'
+        "System.out.print(size(3) + size(4) + new Point(9).far());",
+        "limitothertrue",
+    ),
+    "variables that nothing shares have the rules of local ones": (
+        "import java.util.function.*;\nint n = 2;\nint twice(int n) { return 2 * n; }\n"
+        "IntSupplier later = () -> twice(n);\nint late;\nif (n > 1) late = 1; else late = 2;\n"
+        "System.out.print(later.getAsInt() + late);",
+        "5",
+    ),
+    "fields of methods without a class": (
+        'int count = 2;\nString name = "n";\nvoid main() { count++; System.out.print(name + count); }',
+        "n3",
     ),
     "statements and a class named Main": (
         "class Main { static int x = 4; }\nSystem.out.print(Main.x);",
@@ -241,6 +277,11 @@ MISTAKES = {
     "a line that begins with tabs": ("class A {\n\t\tint x = y;\n}", "A.java:2: error: cannot find symbol\n\t\tint x = y;\n\t\t        ^"),
     "a method among statements": ("f();\nvoid f() {\n  return 1;\n}", "Main.java:3: error: incompatible types"),
     "a missing brace": ("int a = 1;\nif (a > 0) {\n  a++;\n", "Main.java:3: error: reached end of file"),
+    "a shared variable": ('int f() { return x; }\nf();\nint x =\n  "a";', "Main.java:4: error: incompatible types"),
+    "the type of a shared variable": ("int f() { return x.n; }\n\nFoo x = null;", "Main.java:3: error: cannot find symbol\nFoo x = null;\n^"),
+    "a variable before it is declared": ("f(n);\nvoid f(int m) {}\nint n = 1;", "Main.java:1: error: cannot find symbol"),
+    "a lambda's variable": ("int n = 0;\n\nRunnable r = () -> n++;", "Main.java:3: error: local variables referenced from a lambda"),
+    "a variable without a value": ("int n;\nint f() { return 1; }\nf(n);", "Main.java:3: error: "),
     "a brace too many": ("int a = 1;\n}\n", "Main.java:2: error: "),
     "an import that does not exist": ("import no.such.Thing;\nSystem.out.println();", "Main.java:1: error: package no.such does not exist"),
     "no main": ("class A {}", "error: the program has no main method"),
@@ -334,21 +375,117 @@ async def test_a_package_that_is_not_main_is_an_error(service: Service, serve: C
     assert "no main packages" in result.stderr.text
 
 
+async def test_a_note_names_the_signal_that_ended_a_program_but_not_an_exit_code_that_it_chose(
+    service: Service,
+) -> None:
+    need_toolchain("cpp")
+    code = "#include <cstdlib>\nint main() { if (std::getenv(%s)) return 139; int* volatile p = nullptr; *p = 1; }"
+    crashed = await execute(service, code % '"NONE"', language="cpp")
+    assert (crashed.status, crashed.exit_code) == ("error", 139)
+    (note,) = crashed.notes
+    assert note.startswith("the program ended with signal SIGSEGV; the usual cause is ")
+    chosen = await execute(service, code % '"HOME"', language="cpp", session_id=crashed.session_id)
+    assert (chosen.status, chosen.exit_code, chosen.notes) == ("error", 139, ())
+
+
 async def test_the_profile_sets_the_standard_of_cpp() -> None:
     need_toolchain("cpp")
-    async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++20"}}) as service:
+    async with serving({"cpp": ""}, {"cpp": {"CPP_STANDARD": "c++17"}}) as service:
         result = await execute(service, '#include <cstdio>\nint main() { printf("%ld", __cplusplus); }', language="cpp")
-    assert result.stdout.text == "202002", result
+    assert result.stdout.text == "201703", result
 
 
 async def test_cpp_includes_files_of_the_working_directory(service: Service) -> None:
     need_toolchain("cpp")
-    session = open_session(service)
-    await service.files.copy_in(session, "mine.hpp", b"#define MINE 7\n")
-    result = await execute(
-        service, '#include "mine.hpp"\nint main() { return MINE; }', language="cpp", session_id=session
+    run = await in_folder(service, "cpp", {"mine.hpp": "#define MINE 7", "sub/more.cpp": "int more() { return MINE; }"})
+    code = '#include <cstdio>\n#include "mine.hpp"\n#include "sub/more.cpp"\nint main() { printf("%d", more()); }'
+    assert await run(code) == "7"
+    assert await run(code, {"mine.hpp": "#define MINE 8"}) == "8"
+
+
+async def test_java_finds_classes_of_the_working_directory_as_javac_does(service: Service) -> None:
+    need_toolchain("java")
+    files = {
+        "Helper.java": "public class Helper { static int three() { return 3; } }",
+        "org/tools/Tool.java": "package org.tools;\npublic class Tool { public static int four() { return 4; } }",
+        "Broken.java": "class Broken {\n  nothing",
+    }
+    run = await in_folder(service, "java", files)
+    code = (
+        "import org.tools.Tool;\n"
+        "class Uses { public static void main(String[] args) { System.out.print(Helper.three() + Tool.four()); } }"
     )
-    assert result.exit_code == 7, result
+    assert await run(code) == "7"
+    assert await run(code, {"Helper.java": files["Helper.java"].replace("3;", "5;")}) == "9"
+    assert "/Broken.java:2: error: " in await run("new Broken();")
+
+
+async def test_java_finds_compiled_classes_of_the_working_directory(java: Callable[..., Any]) -> None:
+    compiled = "echo 'public class Made { static int five() { return 5; } }' > Made.java; javac Made.java; rm Made.java"
+    assert (await java(compiled, "bash")).status == "ok"
+    assert (await java("System.out.print(Made.five());")).stdout.text == "5"
+
+
+GO = 'package main\n\nimport "example.com/app/util"\n\nfunc main() { println(util.Two() + helper()) }\n'
+
+
+async def test_go_finds_what_go_run_finds_in_the_working_directory(service: Service) -> None:
+    need_toolchain("go")
+    files = {
+        "go.mod": "module example.com/app\n",
+        "util/util.go": "package util\n\nfunc Two() int { return 2 }",
+        "helper.go": "package main\n\nfunc helper() int { return 40 }",
+        "other.go": "package main\n\nfunc main() {}\n\nfunc helper() {}",
+        "doc.go": "package doc",
+    }
+    run = await in_folder(service, "go", files)
+    assert await run(GO) == "42\n"
+    assert await run(GO, {"util/util.go": files["util/util.go"].replace("2 }", "3 }")}) == "43\n"
+    wrong = await run(GO.replace("helper()", "helpr()"))
+    assert "main.go:5:36: undefined: helpr\n" in wrong
+    assert "main.go:3:8: " in await run(GO.replace("util", "nothing"))
+
+
+async def test_files_in_the_working_directory_do_not_keep_a_program_from_being_built(service: Service) -> None:
+    need_toolchain("go")
+    run = await in_folder(service, "go", {"go.mod": "module a b c", "helper.go": "package main\n\nfunc helper() {"})
+    assert await run("package main\n\nfunc helper() { println(1) }\n\nfunc main() { helper() }\n") == "1\n"
+
+
+IN_BASH = {
+    "cpp": "printf '#include <greeting.hpp>\\n#include <cstdio>\\nint main() { puts(GREETING); }' > a.cpp; g++ a.cpp && ./a.out",
+    "java": "echo 'class A { public static void main(String[] a) { System.out.println(org.example.Greeting.to(\"\")); } }' > A.java; javac A.java && java A",
+    "go": "mkdir a; cd a; go mod init a; printf 'package main\\nimport (\\n\"fmt\"\\n\"example.com/greeting/polite\"\\n)\\nfunc main() { fmt.Println(polite.To(\"\")) }' > a.go; go mod tidy; go run .",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "library"),
+    [("cpp", "libgreeting-dev"), ("java", "org.example:greeting:1.0"), ("go", "example.com/greeting")],
+)
+async def test_bash_finds_the_libraries_of_compiled_languages(
+    service: Service, serve: Callable[[str], LocalIndex], language: str, library: str
+) -> None:
+    serve(language)
+    session = open_session(service)
+    before = await execute(service, IN_BASH[language], language="bash", session_id=session)
+    assert any(note.startswith("code asked for '") for note in before.notes), before
+    await install(service, [library], language=language, session_id=session)
+    after = await execute(service, f"rm -rf a; {IN_BASH[language]}", language="bash", session_id=session)
+    assert after.stdout.text == "hello, \n", after
+
+
+async def in_folder(service: Service, language: str, files: Mapping[str, str]) -> Callable[..., Any]:
+    """Runs code in one session with these files, of which some change; returns what it prints."""
+    session = open_session(service)
+
+    async def run(code: str, changed: Mapping[str, str] = files) -> str:
+        for path, text in changed.items():
+            await service.files.copy_in(session, path, text.encode())
+        done = await execute(service, code, language=language, session_id=session)
+        return done.stdout.text + done.stderr.text
+
+    return run
 
 
 FLOOD = (

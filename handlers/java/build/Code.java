@@ -1,8 +1,11 @@
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
 
 /** The code, split into its top-level pieces: declarations, and statements to run. */
 class Code {
@@ -16,6 +19,8 @@ class Code {
     private static class Piece {
         Kind kind;
         int first;
+        /** The first token after modifiers. */
+        int word;
         int end;
         String name = "";
         final Map<String, Token> modifiers = new TreeMap<>();
@@ -24,6 +29,7 @@ class Code {
     private final String code;
     private final List<Token> tokens;
     private final List<Piece> pieces = new ArrayList<>();
+    private final Set<String> shared = new TreeSet<>();
     private String packageName = "";
     private String mainClass = "Main";
     private boolean startable = true;
@@ -34,6 +40,10 @@ class Code {
         for (int at = 0; at < tokens.size(); at = pieces.get(pieces.size() - 1).end) {
             pieces.add(piece(at));
         }
+        if (find(Kind.METHOD) != null && pieces.stream().filter(this::isStatement).allMatch(this::isVariable)) {
+            // Nothing runs but main, so these are fields, as Java 25 has it.
+            pieces.stream().filter(this::isStatement).forEach(piece -> piece.kind = Kind.FIELD);
+        }
     }
 
     /** The class to start; null when there is none. */
@@ -41,8 +51,20 @@ class Code {
         return startable ? packageName + mainClass : null;
     }
 
-    /** The compilation units for the compiler. */
-    List<View> views() {
+    /**
+     * Shares variables of statements with methods and types, which use names that are unknown at these places; returns
+     * whether there are more of them than before. Others stay local, with all rules that the compiler has for those.
+     */
+    boolean share(List<Integer> places) {
+        Set<String> variables = new TreeSet<>();
+        pieces.stream().filter(this::isVariable).forEach(
+                piece -> tokens.subList(piece.word, piece.end).forEach(token -> variables.add(token.text)));
+        variables.retainAll(places.stream().map(this::firstName).collect(Collectors.toSet()));
+        return shared.addAll(variables);
+    }
+
+    /** The compilation units for the compiler, which has these options: first the declarations, then the statements. */
+    List<View> views(List<String> options) throws IOException {
         boolean statements = pieces.stream().anyMatch(this::isStatement);
         Piece main = find(Kind.METHOD);
         if (!statements && main == null) {
@@ -69,6 +91,9 @@ class Code {
         run.insert(afterHeader(), start);
         pieces.stream().filter(piece -> piece.kind == Kind.STATEMENT).forEach(piece -> keep(piece, run));
         run.insert(code.length(), "\n}}");
+        if (!shared.isEmpty()) {
+            new Variables(tokens, run, declared, options).move(shared);
+        }
         return List.of(declared, run);
     }
 
@@ -104,7 +129,8 @@ class Code {
         keep(piece, view);
         for (String hidden : List.of("private", "protected")) {
             if (piece.modifiers.containsKey(hidden)) {
-                view.blank(piece.modifiers.get(hidden));
+                Token word = piece.modifiers.get(hidden);
+                view.blank(word.start, word.end);
             }
         }
         String words = (piece.modifiers.containsKey("static") ? "" : "static ")
@@ -132,6 +158,32 @@ class Code {
         return piece.kind == Kind.STATEMENT && !tokens.get(piece.first).is("}", ";");
     }
 
+    private boolean isVariable(Piece piece) {
+        int at = piece.word + 1;
+        while (!isVariable(at) && (token(at).isName() || token(at).is(".", "<", ">", "[", "]", "?", ",", "&"))) {
+            at++;
+        }
+        return isStatement(piece) && isVariable(at);
+    }
+
+    /** Whether this is the name of a variable that is declared here. */
+    private boolean isVariable(int at) {
+        Token before = token(at - 1);
+        return token(at).isName() && (before.isName() || before.is(">", "]")) && token(at + 1).is("=", ";", ",", "[");
+    }
+
+    /** The first name of the expression with dots that contains a place in the code. */
+    private String firstName(int place) {
+        int at = 0;
+        while (token(at).end <= place && at < tokens.size()) {
+            at++;
+        }
+        while (token(at).is(".") || token(at - 1).is(".")) {
+            at--;
+        }
+        return token(at).text;
+    }
+
     private boolean hasMain(Piece piece) {
         int depth = 0;
         for (int at = piece.first; at < piece.end; at++) {
@@ -147,6 +199,7 @@ class Code {
         Piece piece = new Piece();
         piece.first = first;
         int at = skipModifiers(piece);
+        piece.word = at;
         if (token(at).is("package", "import")) {
             piece.kind = Kind.HEADER;
             piece.end = endOf(at, false);

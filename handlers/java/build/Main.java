@@ -5,13 +5,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
-import java.util.Set;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import javax.tools.Diagnostic;
-import javax.tools.JavaCompiler;
 import javax.tools.JavaFileObject;
 import javax.tools.ToolProvider;
 
@@ -33,9 +31,9 @@ class Main {
     static boolean build(String code, Path folder) throws IOException {
         Files.createDirectories(folder);
         Code split = new Code(code);
-        List<View> views = split.views();
         String libraries = System.getenv("SANDBOX_LIBRARIES");
-        if (!compile(views, folder, libraries)) {
+        String own = System.getenv("SANDBOX_WORKDIR");
+        if (!compile(split, options(folder, libraries, own))) {
             return false;
         }
         if (split.mainClass() == null) {
@@ -47,37 +45,56 @@ class Main {
                 "-XX:MaxRAM=" + System.getenv("SANDBOX_MEMORY"),
                 "-XX:MaxRAMPercentage=60",
                 "-cp",
-                folder + ":" + libraries + "/jars/*",
+                folder + ":" + own + ":" + libraries + "/jars/*",
                 split.mainClass());
         Files.write(folder.resolve("start"), start);
         return true;
     }
 
-    private static boolean compile(List<View> views, Path folder, String libraries) {
+    /** Classes of the working directory, compiled or not, are found by their names, as javac does there. */
+    private static List<String> options(Path folder, String libraries, String own) {
         File[] jars = new File(libraries, "jars").listFiles();
         List<String> options = new ArrayList<>(List.of("-d", folder.toString(), "-Xmaxerrs", "20", "-nowarn"));
         if (jars == null) {
             // Only libraries contain annotation processors; searching for them takes time.
             options.add("-proc:none");
-        } else {
-            options.add("-cp");
-            options.add(Arrays.stream(jars).map(File::getPath).collect(Collectors.joining(File.pathSeparator)));
         }
-        Set<String> errors = new LinkedHashSet<>();
-        JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-        boolean done = compiler.getTask(null, null, problem -> {
+        options.add("-cp");
+        Stream<String> libraryPaths = Arrays.stream(jars == null ? new File[0] : jars).map(File::getPath);
+        options.add(Stream.concat(Stream.of(own), libraryPaths).collect(Collectors.joining(File.pathSeparator)));
+        return options;
+    }
+
+    private static boolean compile(Code code, List<String> options) throws IOException {
+        List<View> views = code.views(options);
+        List<Diagnostic<? extends JavaFileObject>> errors = new ArrayList<>();
+        boolean done = ToolProvider.getSystemJavaCompiler().getTask(null, null, problem -> {
             if (problem.getKind() == Diagnostic.Kind.ERROR) {
-                errors.add(describe(problem));
+                errors.add(problem);
             }
         }, options, null, views).call();
-        errors.forEach(System.err::println);
+        View declared = views.get(0);
+        List<Integer> unknown = errors.stream().filter(problem -> problem.getSource() == declared && isUnknown(problem))
+                .map(problem -> declared.placeOf((int) problem.getPosition())).collect(Collectors.toList());
+        if (code.share(unknown)) {
+            return compile(code, options);
+        }
+        errors.stream().map(Main::describe).distinct().forEach(System.err::println);
         return done;
+    }
+
+    /** Whether the compiler does not know a name; it takes an unknown one before a dot for a package. */
+    private static boolean isUnknown(Diagnostic<?> problem) {
+        return problem.getCode().matches("compiler\\.err\\.(cant\\.resolve|doesnt\\.exist).*");
     }
 
     private static String describe(Diagnostic<? extends JavaFileObject> problem) {
         String[] message = problem.getMessage(Locale.ENGLISH).split("\n", 2);
-        if (!(problem.getSource() instanceof View) || problem.getPosition() == Diagnostic.NOPOS) {
+        if (problem.getPosition() == Diagnostic.NOPOS) {
             return "error: " + String.join("\n", message);
+        }
+        if (!(problem.getSource() instanceof View)) {
+            return problem.toString();
         }
         String place = ((View) problem.getSource()).show((int) problem.getPosition(), "error: " + message[0]);
         return message.length == 1 ? place : place + "\n" + message[1];

@@ -15,15 +15,20 @@ class View extends SimpleJavaFileObject {
         super(URI.create("code:///" + folder + "/" + file), Kind.SOURCE);
         this.code = code;
         this.file = file;
-        this.kept = new StringBuilder(code.replaceAll("[^\\s]", " "));
+        this.kept = new StringBuilder(code);
+        blank(0, code.length());
     }
 
     void keep(int start, int end) {
         kept.replace(start, end, code.substring(start, end));
     }
 
-    void blank(Token token) {
-        kept.replace(token.start, token.end, " ".repeat(token.end - token.start));
+    void blank(int start, int end) {
+        for (int at = start; at < end; at++) {
+            if (!Character.isWhitespace(code.charAt(at))) {
+                kept.setCharAt(at, ' ');
+            }
+        }
     }
 
     void insert(int position, String words) {
@@ -41,7 +46,8 @@ class View extends SimpleJavaFileObject {
         return file + ":" + number + ": " + message + "\n" + line + "\n" + margin + "^";
     }
 
-    private int placeOf(int position) {
+    /** The place in the code of a position in this view. */
+    int placeOf(int position) {
         int shift = 0;
         for (Map.Entry<Integer, String> words : inserted.entrySet()) {
             int start = words.getKey() + shift;

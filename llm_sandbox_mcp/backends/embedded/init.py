@@ -109,8 +109,7 @@ class Init:
             for told in list(self._starting):
                 self.report(told)
             if name is not None and self._ids.pop(name, 0):
-                code = os.waitstatus_to_exitcode(status)
-                self.send(b"X", name, b"%d" % (code if code >= 0 else 128 - code))
+                self.send(b"X", name, b"%d" % os.waitstatus_to_exitcode(status))
 
     def _spawn(self, name: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         cwd, count, *words = fields

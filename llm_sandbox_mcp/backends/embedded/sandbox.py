@@ -282,7 +282,8 @@ class EmbeddedSandbox(Sandbox):
                 listener.close()
         elif (process := self._processes.get(fields[0])) is not None:
             if kind == b"X":
-                process.exit_code = int(fields[1])
+                code = int(fields[1])
+                process.exit_code, process.signalled = code if code >= 0 else 128 - code, code < 0
                 process.over()
                 del self._processes[fields[0]]
             elif kind == b"A":

@@ -37,6 +37,11 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
     return hint_of([language], text.encode(), network, allow, VIEWS)
 
 
+def missing_header(header: str) -> str:
+    """What g++ prints about a header, written as in the code."""
+    return f"fatal error: {header[1:-1]}: No such file or directory\n    1 | #include {header}\n      |          ^~~\n"
+
+
 @pytest.mark.parametrize(
     ("language", "error", "library"),
     [
@@ -60,9 +65,18 @@ def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> 
         ("ruby", "in `require': cannot load such file -- nokogiri (LoadError)\n", "nokogiri"),
         ("r", "  there is no package called \u2018ggplot2\u2019\n", "ggplot2"),
         ("go", "main.go:2:8: cannot find module providing package github.com/a/b: lookup off\n", "github.com/a/b"),
+        (
+            "go",
+            'go: module github.com/a/b: Get "https://proxy.golang.org/github.com/a/b/@v/list": dial tcp: lookup '
+            "proxy.golang.org on 1.1.1.1:53: no such host\n",
+            "github.com/a/b",
+        ),
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
         ("cpp", "main.cpp:1:10: fatal error: boost/any.hpp: No such file or directory\n", "libboost-dev"),
         ("cpp", "main.cpp:1:10: fatal error: png.h: No such file or directory\n", "the library that contains png.h"),
+        ("cpp", f"a.cpp:1:10: {missing_header('<png.h>')}", "the library that contains png.h"),
+        ("cpp", f"a.cpp:1:10: {missing_header('<nlohmann/json.hpp>')}", "nlohmann-json3-dev"),
+        ("cpp", "a.cpp:1:10: " + missing_header('"nlohmann/json.hpp"'), "nlohmann-json3-dev"),
     ],
 )
 def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str, library: str) -> None:
@@ -87,6 +101,86 @@ def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str
     ],
 )
 def test_other_errors_get_no_hint(language: str, error: str) -> None:
+    assert hint(error, LANGUAGES[language]) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "beginning"),
+    [
+        ("<format>", "this compiler has no <format>"),
+        ("<print>", "this compiler has no <format> and no <print>"),
+        ("<mdspan>", "this compiler does not have this header of a newer C++ standard; "),
+        ("<conio.h>", "this header belongs to Windows, "),
+        ("<Windows.h>", "this header belongs to Windows, "),
+        ('"windows.h"', "this header belongs to Windows, "),
+        ('"util.h"', "the code includes a file, in quotes, that is not in the working directory; "),
+        ('"sub/my util.hpp"', "the code includes a file, in quotes, that is not in the working directory; "),
+    ],
+)
+def test_a_header_that_no_library_contains_has_its_own_hint(header: str, beginning: str) -> None:
+    found = hint(f"main.cpp:1:10: {missing_header(header)}compilation terminated.\n", LANGUAGES["cpp"])
+    assert found is not None and found.startswith(beginning)
+
+
+IN_JAVA = 'Exception in thread "main" java.'
+EMPTY_INPUT = [
+    ("python", "EOFError: EOF when reading a line\n"),
+    ("java", f"{IN_JAVA}util.NoSuchElementException: No line found\n\tat java.base/java.util.Scanner.nextLine\n"),
+    ("java", f"{IN_JAVA}util.NoSuchElementException\n\tat java.base/java.util.Scanner.throwFor(Scanner.java:937)\n"),
+    (
+        "java",
+        f"{IN_JAVA}lang.NumberFormatException: Cannot parse null string: null\n\tat java.base/java.lang.Integer\n",
+    ),
+    ("java", f"{IN_JAVA}lang.NumberFormatException: null\n\tat java.base/java.lang.Integer.parseInt\n"),
+    (
+        "java",
+        f'{IN_JAVA}lang.NullPointerException: Cannot invoke "String.trim()" because the return value of '
+        '"java.io.BufferedReader.readLine()" is null\n\tat Main.main(Main.java:1)\n',
+    ),
+    ("java", f"{IN_JAVA}lang.NullPointerException\n\tat java.base/java.util.StringTokenizer.<init>(S.java:1)\n"),
+    ("go", "2026/11/29 23:00:00 EOF\n"),
+    ("go", "panic: unexpected newline\n\ngoroutine 1 [running]:\n"),
+    ("go", "cannot read the number: EOF\nexit status 1\n"),
+]
+
+
+@pytest.mark.parametrize(("language", "error"), EMPTY_INPUT)
+def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, error: str) -> None:
+    found = hint(error, LANGUAGES[language])
+    assert found is not None
+    assert worded(found, TOOLS) == "standard input is empty; give the text that the code reads in stdin"
+    assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
+
+
+def test_a_package_of_a_newer_go_is_neither_a_library_nor_the_callers() -> None:
+    found = hint("main.go:2:8: package slices is not in GOROOT (/usr/lib/go-1.19/src/slices)\n", LANGUAGES["go"])
+    assert found is not None and found.startswith("this version of Go does not have this package; ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "main.go:2:8: package main/util is not in GOROOT (/usr/lib/go-1.19/src/main/util)\n",
+        "main.go:2:8: package util is not in std (/usr/local/go/src/util)\n",
+        'main.go:2:8: local import "./util" in non-local package\n',
+    ],
+)
+def test_a_package_of_the_caller_is_not_a_library(error: str) -> None:
+    found = hint(error, LANGUAGES["go"])
+    assert found is not None and found.startswith("a package of your own is imported by the name of its module; ")
+
+
+@pytest.mark.parametrize(
+    ("language", "error"),
+    [
+        ("java", f"{IN_JAVA}util.NoSuchElementException\n\tat java.base/java.util.ArrayList$Itr.next(A.java:1)\n"),
+        ("java", f'{IN_JAVA}lang.NumberFormatException: For input string: ""\n'),
+        ("java", f'{IN_JAVA}lang.NullPointerException: Cannot invoke "String.trim()" because "<local1>" is null\n'),
+        ("go", "open EOF: no such file or directory\n"),
+        ("go", 'panic: Get "http://example.com": EOF\n'),
+    ],
+)
+def test_other_errors_do_not_speak_of_input(language: str, error: str) -> None:
     assert hint(error, LANGUAGES[language]) is None
 
 

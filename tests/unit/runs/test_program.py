@@ -7,6 +7,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.backends.listing import Files
 from llm_sandbox_mcp.base.errors import Unavailable
+from llm_sandbox_mcp.base.results import StreamName
 from llm_sandbox_mcp.runs.program import Program
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Outcome
@@ -38,6 +39,8 @@ class Built(Program):
     def __init__(self, lists: int) -> None:
         self._sandbox = cast(Sandbox, Listed(lists))
         self.runs = 0
+        self._compile = []
+        self._sources = ()
 
     async def _run_built(self, key: bytes, request: RunRequest) -> Outcome | None:
         self.runs += 1
@@ -55,3 +58,27 @@ async def test_where_files_cannot_be_listed_no_program_runs() -> None:
     with pytest.raises(Unavailable):
         await program.run(RunRequest("", timeout=5, output=100, grace=1), 1)
     assert program.runs == 0
+
+
+class Refused(Built):
+    """A program that the compiler refuses."""
+
+    async def _run_built(self, key: bytes, request: RunRequest) -> Outcome | None:
+        return None
+
+    def _free_number(self) -> int:
+        return 0
+
+    async def _step(self, words: list[str], number: int, stdin: bytes, request: RunRequest) -> Outcome:
+        return Outcome("exited", None, True, 1, True, b"", "main.cpp:1: error: größer\n".encode(), 0, 0.1)
+
+
+async def test_those_who_listen_to_a_run_hear_why_it_was_not_built() -> None:
+    heard = []
+
+    async def listen(stream: StreamName, text: str) -> None:
+        heard.append((stream, text))
+
+    outcome = await Refused(1).run(RunRequest("", timeout=5, output=100, grace=1, on_output=listen), 1)
+    assert (outcome.exit_code, outcome.program) == (1, False)
+    assert heard == [("stderr", "main.cpp:1: error: größer\n")]

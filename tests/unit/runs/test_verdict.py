@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.base import Fullness, Usage
+from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.base.results import Status
 from llm_sandbox_mcp.runs.protocol import Report
@@ -182,15 +183,47 @@ def test_bytes_that_are_not_text_are_replaced_and_marked_as_replaced() -> None:
     assert cut.raw is not None and cut.raw.decode(errors="replace") == cut.text
 
 
-def test_a_program_that_a_signal_ended_has_not_finished_and_one_that_it_started_does_not_count() -> None:
-    def outcome(ending: Ending, code: int) -> Outcome:
-        report = Report(status="error", exit_code=code) if ending == "answered" else None
-        return Outcome(ending, report, True, code, ending == "answered", b"", b"", 0, 1.0)
+def ended(ending: Ending, code: int, *, program: bool, signalled: bool | None = True) -> Outcome:
+    report = Report(status="error", exit_code=code) if ending == "answered" else None
+    return Outcome(
+        ending, report, True, code, ending == "answered", b"", b"", 0, 1.0, program=program, signalled=signalled
+    )
 
+
+def test_a_program_that_a_signal_ended_has_not_finished_and_one_that_it_started_does_not_count() -> None:
     for number in (signal.SIGSEGV, signal.SIGALRM, signal.SIGPIPE, signal.SIGRTMAX):
-        assert not finished("error", outcome("exited", 128 + number), program=False)
-        assert not finished("error", outcome("answered", 128 + number), program=True)
-        assert finished("error", outcome("answered", 128 + number), program=False)
+        assert not finished("error", ended("exited", 128 + number, program=False))
+        assert not finished("error", ended("answered", 128 + number, program=True))
+        assert finished("error", ended("answered", 128 + number, program=False))
+        assert finished("error", ended("answered", 128 + number, program=True, signalled=False))
     for code in (0, 1, 128, 128 + signal.SIGWINCH, 255):
-        assert finished("error", outcome("exited", code), program=True)
-    assert not finished("timeout", outcome("answered", 0), program=False)
+        assert finished("error", ended("exited", code, program=True))
+    assert not finished("timeout", ended("answered", 0, program=False))
+
+
+SEGV = "the program ended with signal SIGSEGV; the usual cause is an invalid memory access, or recursion without end"
+
+
+def test_a_note_names_the_signal_that_ended_a_program_unless_a_limit_explains_it() -> None:
+    def notes(code: int, usage: Usage = USAGES[0], full: Fullness = FULL[0], *, program: bool = True) -> list[Note]:
+        outcome = ended("answered", code, program=program)
+        return notes_of(outcome, usage, full, status_of(outcome, usage, full, POLICY), POLICY, 2)
+
+    assert notes(128 + signal.SIGSEGV) == [SEGV]
+    assert notes(128 + signal.SIGTERM) == ["the program ended with signal SIGTERM"]
+    for number in (signal.SIGFPE, signal.SIGABRT):
+        (note,) = notes(128 + number)
+        assert note.startswith(f"the program ended with signal {number.name}; the usual cause is ")
+    for code in (1, 128, 128 + signal.SIGCHLD, 128 + 40, 255):
+        assert notes(code) == []
+    assert notes(128 + signal.SIGSEGV, program=False) == []
+    chosen, unclear = (ended("answered", 128 + signal.SIGSEGV, program=True, signalled=one) for one in (False, None))
+    assert notes_of(chosen, USAGES[0], FULL[0], "error", POLICY, 2) == []
+    assert notes_of(unclear, USAGES[0], FULL[0], "error", POLICY, 2) == [SEGV.replace("with signal", "as after signal")]
+    limits = [
+        notes(128 + signal.SIGKILL, Usage(oom_kills=1)),
+        notes(128 + signal.SIGABRT, Usage(pids_refused=1)),
+        notes(128 + signal.SIGBUS, full=Fullness(disk=True)),
+        notes(128 + signal.SIGXFSZ),
+    ]
+    assert [note.code for (note,) in limits] == ["out_of_memory", "process_limit", "disk_limit", "file_limit"]
