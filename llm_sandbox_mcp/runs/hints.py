@@ -48,20 +48,27 @@ def hint_of(
     views: Mapping[View, bool],
     *,
     given: bool = False,
+    failed: bool = True,
 ) -> Note | None:
     """The hint about the last error of which a handler knows the meaning; None if there is none.
 
     `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach, `views` are
     the operator's folders: each is mounted, or else a copy. `given` is whether standard input had a text.
+    Code that did not fail may have handled its errors. Only a call of a package manager still counts, which has done
+    nothing, and all errors of code that starts other programs, as a shell goes on after them.
     """
     text = stderr[-_SEARCHED:].decode(errors="replace")
-    known = [(language, hint) for language in languages for hint in language.handler.hints]
+    known = [
+        (languages[0], _UNREACHABLE),
+        *((language, hint) for language in languages for hint in language.handler.hints),
+    ]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in ((languages[0], _UNREACHABLE), *known)
+        for language, hint in known
+        if failed or hint.means == "install" or languages[1:]
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
-    *_, (refused_at, refused) = (-1, None), *_refusals(text, views)
+    *_, (refused_at, refused) = (-1, None), *(_refusals(text, views) if failed or languages[1:] else ())
     if not found:
         return refused
     at, language, hint, match = max(found, key=lambda one: one[0])

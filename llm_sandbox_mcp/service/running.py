@@ -120,12 +120,11 @@ class Running:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss.reason}"))
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request.timeout)
-        if status == "error":
-            companions = [self._languages[name] for name in chosen.handler.companions]
-            check = self._installing.check_hint
-            seen = {view: view in sandbox.mounted for view in self._opened}
-            among, given = [chosen, *companions], bool(request.stdin)
-            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given)
+        if status in ("ok", "error", "timeout") and outcome.stderr:
+            among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
+            check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}
+            given, failed = bool(request.stdin), status != "ok"
+            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,

@@ -10,6 +10,7 @@ REQUESTS: Words = {
     Step.OPEN_SESSION: "use another session_id",
     Step.INSTALL: "POST {library}, language {language}, to /libraries",
     Step.GIVE_INPUT: "POST the text to /files and read it from there",
+    Step.END_SESSION: "do it in the code",
     Step.COPY_FILES: "POST single files to /files",
     Step.BRING_DATA: "POST data to /files; only the operator can allow hosts (network.domains in the profile)",
 }

@@ -65,12 +65,10 @@ def missing_header(header: str) -> str:
         ("ruby", "in `require': cannot load such file -- nokogiri (LoadError)\n", "nokogiri"),
         ("r", "  there is no package called \u2018ggplot2\u2019\n", "ggplot2"),
         ("go", "main.go:2:8: cannot find module providing package github.com/a/b: lookup off\n", "github.com/a/b"),
-        (
-            "go",
-            'go: module github.com/a/b: Get "https://proxy.golang.org/github.com/a/b/@v/list": dial tcp: lookup '
-            "proxy.golang.org on 1.1.1.1:53: no such host\n",
-            "github.com/a/b",
-        ),
+        ("go", "go: module github.com/a/b: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
+        ("go", "go: github.com/a/b@latest: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
+        ("ruby", "ERROR:  Could not find a valid gem 'colorize' (>= 0) in any repository\n", "colorize"),
+        ("python", "ERROR: No matching distribution found for humanize==4\n", "humanize"),
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
         ("cpp", "main.cpp:1:10: fatal error: boost/any.hpp: No such file or directory\n", "libboost-dev"),
         ("cpp", "main.cpp:1:10: fatal error: png.h: No such file or directory\n", "the library that contains png.h"),
@@ -438,3 +436,23 @@ def test_no_output_breaks_the_note_out_of_its_line(language: Language, parts: li
 def test_lines_that_only_set_up_a_notebook_become_empty(code: str, rest: str | None) -> None:
     assert without_notebook_lines(code, PYTHON) == rest
     assert without_notebook_lines(code, LANGUAGES["bash"]) is None
+
+
+@pytest.mark.parametrize(
+    ("languages", "error", "note"),
+    [
+        ("python", "pip: there is no network, so code cannot install: humanize\n", "missing_library"),
+        ("python", "ModuleNotFoundError: No module named 'humanize'\n", ""),
+        ("python", UNREACHABLE, ""),
+        ("python", "cat: /data/shown/a: Read-only file system\n", ""),
+        ("bash python", "ModuleNotFoundError: No module named 'humanize'\n", "missing_library"),
+        ("bash python", UNREACHABLE, "no_network"),
+        ("bash python", "cat: /data/shown/a: Read-only file system\n", "read_only_folder"),
+    ],
+)
+def test_after_code_that_did_not_fail_only_what_it_cannot_have_handled_is_explained(
+    languages: str, error: str, note: str
+) -> None:
+    among = [LANGUAGES[name] for name in languages.split()]
+    found = hint_of(among, error.encode(), NOTHING, allow, VIEWS, failed=False)
+    assert (found.code if found else "") == note
