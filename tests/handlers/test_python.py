@@ -277,9 +277,12 @@ def test_libraries_installed_later_are_also_found_by_children(runner: Runner, tm
 
 
 def test_libraries_come_before_those_of_the_environment(runner: Runner) -> None:
-    run = runner.run("import sys, os\n[p.endswith('site-packages') for p in sys.path].index(True) - 1")
+    run = runner.run("import sys, os\n[p.endswith('site-packages') for p in sys.path].index(True)")
     assert run.result is not None
-    assert runner.run(f"sys.path[{run.result}] == os.environ['SANDBOX_LIBRARIES']").result == "True"
+    place = (
+        f"sys.path[{run.result} - 2 : {run.result}] == [os.environ['SANDBOX_LIBRARIES'], os.path.dirname(pip.__file__)]"
+    )
+    assert runner.run(f"import pip\n{place}").result == "True"
     assert runner.run("sys.path[-1] == os.environ['SANDBOX_WORKDIR'], '' in sys.path").result == "(True, False)"
 
 
