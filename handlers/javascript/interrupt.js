@@ -4,6 +4,7 @@
 // sends a message to the main thread, and if that does not answer, it terminates the code that runs there. This also stops
 // loops after an `await` or in a timer, which vm's own `breakOnSigint` cannot stop.
 
+const { Session } = require('inspector');
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 
 const RUN = 0; // Number of the run that can be interrupted, plus one for each termination; 0 if none; or HELD.
@@ -20,8 +21,8 @@ class Watch {
     this.count = 0;
     this.ready = false;
     // The worker also keeps the process alive while a run waits only for its own promise.
-    const worker = new Worker(__filename, { workerData: this.cells });
-    worker.on('message', (number) => {
+    this.worker = new Worker(__filename, { workerData: this.cells });
+    this.worker.on('message', (number) => {
       if (number !== load(this.cells, RUN)) return;
       stop();
     });
@@ -32,6 +33,11 @@ class Watch {
     this.ready = true;
     this.count = (this.count % (1 << 30)) + NUMBERS;
     store(this.cells, RUN, this.count);
+  }
+
+  /** Lets the process end although it could be interrupted. */
+  unref() {
+    this.worker.unref();
   }
 
   /** Whether this run received SIGINT. If a child died of it (`expected`), the signal may still be on its way here. */
@@ -56,6 +62,7 @@ class Watch {
 }
 
 const { compareExchange, load, notify, store, wait } = Atomics;
+const { setImmediate } = globalThis;
 
 let held = 0; // What RUN was before it was HELD.
 
@@ -79,11 +86,22 @@ function interrupt(cells) {
 }
 
 function terminate() {
-  const { Session } = require('inspector');
   const session = new Session();
   session.connectToMainThread();
   session.post('Runtime.terminateExecution');
   session.disconnect();
+}
+
+/** Ends what runs on this thread, which cannot catch that, and then calls the function. */
+function terminateHere(then) {
+  const session = new Session();
+  session.connect();
+  setImmediate(() => {
+    session.disconnect();
+    then();
+  });
+  session.post('Runtime.terminateExecution');
+  for (;;);
 }
 
 function watch(cells) {
@@ -116,5 +134,5 @@ function watch(cells) {
   for (;;) interrupted = outer();
 }
 
-if (isMainThread) module.exports = { Watch };
+if (isMainThread) module.exports = { Watch, terminateHere };
 else watch(workerData);

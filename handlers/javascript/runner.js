@@ -10,11 +10,12 @@ const ERRORS = 5;
 
 const fs = require('fs');
 const { types } = require('util');
-const { compile } = require('./cell.js');
+const { EventEmitter } = require('events');
+const { compile, prepareCells, setVariables } = require('./cell.js');
 const { describe, inspectValue } = require('./errors.js');
 const { snapshot, changes } = require('./files.js');
 const { giveInput, takeInput } = require('./input.js');
-const { Watch } = require('./interrupt.js');
+const { Watch, terminateHere } = require('./interrupt.js');
 const { defineModuleGlobals } = require('./modules.js');
 const { replaceStandardStreams, writeAll } = require('./output.js');
 const { clearTimers, settled } = require('./pending.js');
@@ -27,6 +28,9 @@ const indexOf = call.bind(Buffer.prototype.indexOf);
 const subarray = call.bind(Buffer.prototype.subarray);
 const toText = call.bind(Buffer.prototype.toString);
 const leave = process.reallyExit.bind(process, 0);
+const { exit } = process;
+const { emit, listenerCount } = EventEmitter.prototype;
+const { apply } = Reflect;
 const { setImmediate } = globalThis;
 
 const WORKDIR = process.env.SANDBOX_WORKDIR || process.cwd();
@@ -34,19 +38,18 @@ const FIGURES = process.env.SANDBOX_FIGURES;
 const PAYLOAD = 4000; // With the head of a frame this is less than PIPE_BUF.
 const FILES = 200;
 
-class Exit extends Error {
-  constructor(code) {
-    super(`process.exit(${code})`);
-    this.name = 'Exit';
-  }
-}
+const UNSETTLED = 13; // Node's exit code if the code waits for a promise when nothing is left to do.
 
 let run = null;
+let told = false; // that a session does not run what is left for the exit of Node
 
 function begin(request) {
   run = {
     nonce: request.nonce,
-    exitCode: null,
+    last: request.last === true,
+    cell: null,
+    waiting: false, // at the top level of the code
+    result: null,
     settled: settled(),
     files: snapshot(WORKDIR),
     figures: FIGURES ? snapshot(FIGURES) : null,
@@ -54,6 +57,7 @@ function begin(request) {
   writeAll(REPORTS, from(`\x1e${request.nonce}+0\n`));
   process.exitCode = undefined;
   watch.begin();
+  if (run.last) endAsNode();
   evaluate(run, request);
 }
 
@@ -61,15 +65,20 @@ async function evaluate(current, { cell, code, variables }) {
   try {
     const { __stdin: input, ...others } = variables;
     if (input !== undefined) giveInput(input);
-    for (const name in others) globalThis[name] = others[name];
-    const { script, hasValue } = compile(code, `<cell ${cell}>`);
-    let value = script.runInThisContext();
+    setVariables(others);
+    const filename = `<cell ${cell}>`;
+    const { run: start, hasValue, waits, columnOf } = compile(code, filename);
+    current.cell = { filename, code, columnOf };
+    current.waiting = waits;
+    let value = start();
     if (types.isPromise(value)) value = await value;
-    const shown = hasValue && value !== undefined ? inspectValue(value) : null;
+    current.waiting = false;
+    current.result = hasValue && value !== undefined ? inspectValue(value) : null;
+    if (current.last) return;
     // Node reports unhandled rejections after this turn; they belong to the run.
     const check = () => {
       if (run !== current) return;
-      if (current.settled()) end({ result: shown });
+      if (current.settled()) end({});
       else later(check);
     };
     setImmediate(check);
@@ -78,33 +87,56 @@ async function evaluate(current, { cell, code, variables }) {
   }
 }
 
+/** The run ends when Node would end, after all that Node does then. */
+function endAsNode() {
+  watch.unref();
+  const finish = (code) => {
+    if (run) end({ exitCode: asExitCode(code) });
+    leave();
+  };
+  process.reallyExit = finish;
+  process.emit = function (name, ...values) {
+    if (name !== 'exit' || !run) return apply(emit, this, arguments);
+    if (run.waiting) {
+      process.exitCode ??= UNSETTLED;
+      report('Warning: Detected unsettled top-level await\n');
+    }
+    apply(emit, this, [name, process.exitCode ?? 0]);
+    finish(process.exitCode);
+  };
+}
+
 const later = (() => {
   const { setTimeout } = globalThis;
   // Without a reference, this timer does not itself count as unfinished work.
   return (check) => setTimeout(check, 2).unref();
 })();
 
-function fail(error) {
-  clearTimers();
-  if (!(error instanceof Exit)) {
-    run.exitCode ??= 1;
-    report(error);
-  }
-  end({ interrupted: watch.interrupted(types.isNativeError(error) && error.signal === 'SIGINT') });
+function exitAsNode(code) {
+  run.waiting = false;
+  apply(exit, process, [code]);
 }
 
-function report(error) {
+function fail(error) {
+  const interrupted = watch.interrupted(types.isNativeError(error) && error.signal === 'SIGINT');
+  report(describe(error, run.cell));
+  if (run.last && !interrupted) return exitAsNode(1);
+  clearTimers();
+  end({ exitCode: 1, interrupted });
+}
+
+function report(text) {
   try {
-    writeAll(2, describe(error));
+    writeAll(2, text);
   } catch {
     // The code closed its standard error.
   }
 }
 
-function end({ result = null, interrupted = false }) {
+function end({ exitCode = asExitCode(process.exitCode), interrupted = false }) {
   watch.end();
-  const { nonce, files, figures } = run;
-  const exitCode = interrupted ? 130 : run.exitCode ?? asExitCode(process.exitCode);
+  if (interrupted) exitCode = 130;
+  const { nonce, last, files, figures, result } = run;
   run = null;
   takeInput();
   const made = changes(files);
@@ -113,7 +145,7 @@ function end({ result = null, interrupted = false }) {
     `,"result":${result === null ? null : stringify(wellFormed(result))}` +
     `,"interrupted":${interrupted},"files":${list(made, FILES)}` +
     `,"files_omitted":${made.length > FILES ? made.length - FILES : 0}` +
-    `,"figures":${figures ? list(changes(figures), FILES) : '[]'}}`;
+    `,"figures":${figures ? list(changes(figures), FILES) : '[]'}${last || !waits() ? '' : ',"waits":true'}}`;
   const payload = from(text);
   for (let at = 0; at < payload.length; at += PAYLOAD) {
     const part = subarray(payload, at, at + PAYLOAD);
@@ -122,6 +154,13 @@ function end({ result = null, interrupted = false }) {
   }
   writeAll(ERRORS, from(`\x1e${nonce}.0\n`));
   next();
+}
+
+/** Whether the code left something for the exit of Node, the first time. */
+function waits() {
+  if (told) return false;
+  told = apply(listenerCount, process, ['exit']) + apply(listenerCount, process, ['beforeExit']) > 0;
+  return told;
 }
 
 function asExitCode(code) {
@@ -163,16 +202,22 @@ const watch = new Watch(() => {
 replaceStandardStreams();
 
 process.setUncaughtExceptionCaptureCallback((error) => {
-  if (process.listenerCount('uncaughtException') > 0) process.emit('uncaughtException', error, 'uncaughtException');
-  else if (run) fail(error);
-  else if (!(error instanceof Exit)) report(error);
+  if (apply(listenerCount, process, ['uncaughtException']) > 0) {
+    process.emit('uncaughtException', error, 'uncaughtException');
+  } else if (run) fail(error);
+  else report(describe(error));
 });
 
 process.exit = (code) => {
-  const exitCode = asExitCode(code === undefined ? process.exitCode : code);
-  if (run) run.exitCode = exitCode;
-  throw new Exit(exitCode);
+  if (run?.last) return exitAsNode(code);
+  const current = run;
+  if (code !== undefined) process.exitCode = code;
+  const exitCode = asExitCode(process.exitCode);
+  clearTimers();
+  terminateHere(() => {
+    if (run === current && run) end({ exitCode });
+  });
 };
 
-defineModuleGlobals(WORKDIR);
+prepareCells(defineModuleGlobals(WORKDIR));
 next();
