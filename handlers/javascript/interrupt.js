@@ -20,7 +20,7 @@ class Watch {
     this.cells = new Int32Array(new SharedArrayBuffer(16));
     this.count = 0;
     this.ready = false;
-    // The worker also keeps the process alive while a run waits only for its own promise.
+    this.resting = false;
     this.worker = new Worker(__filename, { workerData: this.cells });
     this.worker.on('message', (number) => {
       if (number !== load(this.cells, RUN)) return;
@@ -28,16 +28,19 @@ class Watch {
     });
   }
 
+  /** Whether Node ends if it waits for nothing but interrupts. */
+  rest(resting) {
+    if (this.resting === resting) return;
+    this.resting = resting;
+    if (resting) this.worker.unref();
+    else this.worker.ref();
+  }
+
   begin() {
     if (!this.ready) wait(this.cells, READY, 0);
     this.ready = true;
     this.count = (this.count % (1 << 30)) + NUMBERS;
     store(this.cells, RUN, this.count);
-  }
-
-  /** Lets the process end although it could be interrupted. */
-  unref() {
-    this.worker.unref();
   }
 
   /** Whether this run received SIGINT. If a child died of it (`expected`), the signal may still be on its way here. */

@@ -18,7 +18,7 @@ const { giveInput, takeInput } = require('./input.js');
 const { Watch, terminateHere } = require('./interrupt.js');
 const { defineModuleGlobals } = require('./modules.js');
 const { replaceStandardStreams, writeAll } = require('./output.js');
-const { clearTimers, settled } = require('./pending.js');
+const { NOTHING, WORK, clearTimers, hasUnlistedWork, startWork } = require('./pending.js');
 
 const { parse, stringify } = JSON;
 const { read } = fs;
@@ -31,7 +31,7 @@ const leave = process.reallyExit.bind(process, 0);
 const { exit } = process;
 const { emit, listenerCount } = EventEmitter.prototype;
 const { apply } = Reflect;
-const { setImmediate } = globalThis;
+const { clearTimeout, setImmediate, setTimeout } = globalThis;
 
 const WORKDIR = process.env.SANDBOX_WORKDIR || process.cwd();
 const FIGURES = process.env.SANDBOX_FIGURES;
@@ -49,15 +49,16 @@ function begin(request) {
     last: request.last === true,
     cell: null,
     waiting: false, // at the top level of the code
+    done: false, // with the code itself
     result: null,
-    settled: settled(),
+    left: startWork(),
     files: snapshot(WORKDIR),
     figures: FIGURES ? snapshot(FIGURES) : null,
   };
   writeAll(REPORTS, from(`\x1e${request.nonce}+0\n`));
   process.exitCode = undefined;
   watch.begin();
-  if (run.last) endAsNode();
+  watch.rest(run.last);
   evaluate(run, request);
 }
 
@@ -70,47 +71,54 @@ async function evaluate(current, { cell, code, variables }) {
     const { run: start, hasValue, waits, columnOf } = compile(code, filename);
     current.cell = { filename, code, columnOf };
     current.waiting = waits;
-    let value = start();
-    if (types.isPromise(value)) value = await value;
-    current.waiting = false;
-    current.result = hasValue && value !== undefined ? inspectValue(value) : null;
-    if (current.last) return;
-    // Node reports unhandled rejections after this turn; they belong to the run.
     const check = () => {
       if (run !== current) return;
-      if (current.settled()) end({});
-      else later(check);
+      const left = current.left(watch.resting);
+      if (current.done && left !== WORK && !(left === NOTHING && hasUnlistedWork())) return end({});
+      watch.rest(left === NOTHING);
+      timer = later(check);
     };
-    setImmediate(check);
+    let timer;
+    let value = start();
+    if (types.isPromise(value)) {
+      if (!current.last) timer = later(check);
+      value = await value;
+      clearTimeout(timer);
+    }
+    current.waiting = false;
+    current.result = hasValue && value !== undefined ? inspectValue(value) : null;
+    current.done = true;
+    // Node reports unhandled rejections after this turn; they belong to the run.
+    if (!current.last) setImmediate(check);
   } catch (error) {
     if (run === current) fail(error);
   }
 }
 
-/** The run ends when Node would end, after all that Node does then. */
-function endAsNode() {
-  watch.unref();
-  const finish = (code) => {
-    if (run) end({ exitCode: asExitCode(code) });
-    leave();
-  };
-  process.reallyExit = finish;
-  process.emit = function (name, ...values) {
-    if (name !== 'exit' || !run) return apply(emit, this, arguments);
-    if (run.waiting) {
-      process.exitCode ??= UNSETTLED;
-      report('Warning: Detected unsettled top-level await\n');
-    }
-    apply(emit, this, [name, process.exitCode ?? 0]);
-    finish(process.exitCode);
-  };
+/** A run ends when nothing is left to do; if it is the last, after all that Node does then. */
+process.emit = function (name) {
+  if (!run || (name !== 'exit' && (name !== 'beforeExit' || run.last))) return apply(emit, this, arguments);
+  if (watch.interrupted()) stop(); // It ended what Node waited for.
+  else if (run.waiting) {
+    process.exitCode ??= UNSETTLED;
+    report('Warning: Detected unsettled top-level await\n');
+  }
+  if (!run?.last) return run && end({});
+  apply(emit, this, [name, process.exitCode ?? 0]);
+  finish(process.exitCode);
+};
+
+process.reallyExit = finish; // which `process.exit` calls
+
+function finish(code) {
+  if (run) end({ exitCode: asExitCode(code) });
+  leave();
 }
 
-const later = (() => {
-  const { setTimeout } = globalThis;
-  // Without a reference, this timer does not itself count as unfinished work.
-  return (check) => setTimeout(check, 2).unref();
-})();
+// Without a reference, this timer does not itself count as unfinished work.
+function later(check) {
+  return setTimeout(check, 2).unref();
+}
 
 function exitAsNode(code) {
   run.waiting = false;
@@ -125,6 +133,11 @@ function fail(error) {
   end({ exitCode: 1, interrupted });
 }
 
+function stop() {
+  clearTimers();
+  end({ interrupted: true });
+}
+
 function report(text) {
   try {
     writeAll(2, text);
@@ -135,6 +148,7 @@ function report(text) {
 
 function end({ exitCode = asExitCode(process.exitCode), interrupted = false }) {
   watch.end();
+  watch.rest(false);
   if (interrupted) exitCode = 130;
   const { nonce, last, files, figures, result } = run;
   run = null;
@@ -194,10 +208,7 @@ function next() {
   });
 }
 
-const watch = new Watch(() => {
-  clearTimers();
-  end({ interrupted: true });
-});
+const watch = new Watch(stop);
 
 replaceStandardStreams();
 
