@@ -21,6 +21,7 @@ const SYNTAX = {
   allowImportExportEverywhere: true,
 };
 const OPEN = '(async () => {';
+const LOGICAL = /^(\|\||&&|\?\?)=$/;
 const CLOSE = '\n})()';
 
 const PLAIN = { displayErrors: false }; // Errors are shown with the line of the code, not of the script.
@@ -185,18 +186,20 @@ class Cell {
   }
 
   /** Changes a name where it is used, if it is spelled otherwise, or if this use is an error. */
-  respell({ node, role, inFunction, shorthand, logical }) {
+  respell({ node, role, inFunction, shorthand, compound }) {
     const { name, start, end } = node;
     const { kinds, starts } = this.found;
     const isConstant = kinds.has(name) ? kinds.get(name) === 'const' : constants.has(name);
     let text = spellings.get(name) ?? name;
     if (!inFunction && start < starts.get(name) && role !== DECLARES) text = `${EARLY}.${name}`;
     else if (role === ASSIGNS && isConstant) {
-      if (logical) {
-        const { operator } = logical;
+      if (compound) {
+        const { operator } = compound;
         const at = this.code.indexOf(operator, end);
-        this.edits.replace(at, at + operator.length, `${operator.slice(0, -1)} (${CONSTANT} =`);
-        this.edits.insert(logical.end, ')');
+        const isLogical = LOGICAL.test(operator); // then it assigns only if it has to
+        this.edits.replace(at, at + operator.length, `${operator.slice(0, -1)} (${isLogical ? `${CONSTANT} =` : ''}`);
+        this.edits.insert(compound.end, ')');
+        if (!isLogical) text = `${CONSTANT} = ${text}`;
       } else text = CONSTANT;
     }
     if (text !== name) this.edits.replace(start, end, shorthand ? `${name}: ${text}` : text);
@@ -233,7 +236,7 @@ class Cell {
     }
   }
 
-  exportDefault(node, { type, id, start, end }) {
+  exportDefault(node, { type, id, start }) {
     if (id && /Declaration$/.test(type)) {
       this.blank(node.start, start);
       this.rewrite(node.declaration);
@@ -242,7 +245,8 @@ class Cell {
     const { code, edits } = this;
     const after = code.indexOf('default', node.start) + 'default'.length;
     edits.replace(node.start, after, `void${spaces(code.slice(node.start + 5, after))}(`);
-    edits.insert(end, code[node.end - 1] === ';' ? ')' : ');');
+    if (code[node.end - 1] === ';') edits.insert(node.end - 1, ')');
+    else edits.insert(node.end, ');');
   }
 
   /** Turns `const {a} = f(), b = 2` into `!   ({a} = f(), b = 2)`; in a loop's head it only removes the keyword. */

@@ -6,7 +6,6 @@ const FUNCTION = /Function/;
 const READS = 'reads';
 const ASSIGNS = 'assigns';
 const DECLARES = 'declares';
-const LOGICAL = /^(\|\||&&|\?\?)=$/;
 
 class Survey {
   /** Of a program as acorn parses it. */
@@ -17,7 +16,8 @@ class Survey {
     this.vars = []; // declarations with `var` outside of functions
     this.heads = new Set(); // those of them in the head of a loop
     this.metas = []; // `import.meta`
-    this.uses = []; // { node, role, inFunction, shorthand, logical }: `shorthand` if it is the whole property of an object
+    // `shorthand`: it is the whole property of an object. `compound`: the assignment, if its operator is not `=`.
+    this.uses = []; // { node, role, inFunction, shorthand, compound }
     for (const node of program.body) this.declare(node.declaration ?? node);
     this.visitAll(program.body, null);
   }
@@ -145,9 +145,8 @@ class Survey {
   AssignmentExpression(node, scope) {
     const before = this.uses.length;
     this.visit(node.left, scope, ASSIGNS);
-    // `a ||= b` assigns only if it has to.
     const use = this.uses[before];
-    if (LOGICAL.test(node.operator) && use?.node === node.left) use.logical = node;
+    if (node.operator !== '=' && use?.node === node.left) use.compound = node;
     this.visit(node.right, scope);
   }
 
@@ -204,7 +203,7 @@ class Survey {
 
   Identifier(node, scope, role) {
     for (let at = scope; at; at = at.outer) if (at.names.has(node.name)) return;
-    this.uses.push({ node, role, inFunction: scope?.inFunction ?? false, shorthand: false, logical: null });
+    this.uses.push({ node, role, inFunction: scope?.inFunction ?? false, shorthand: false, compound: null });
   }
 }
 
