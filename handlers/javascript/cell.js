@@ -2,13 +2,14 @@
 
 // Turns the code of one run into scripts whose names later runs can use and declare again.
 //
-// What the code declares at its top level becomes an assignment, in the same place, to a `let` that was declared before: so
-// any later run can declare the name again, as anything, and functions of earlier runs see that. It is not a property of
-// `globalThis`. A name that a global has gets another spelling, because libraries and Node itself use globals. Functions are
-// a script of their own, which runs first. Code that awaits or imports at the top level runs inside an async function.
+// What the code declares at its top level becomes an assignment, in the same place, to a `let` that was declared before.
+// So any later run can declare the name again, as anything, functions of earlier runs see that, and the name is not a
+// property of `globalThis`. A name that a global has is spelled differently, because libraries and Node itself use
+// globals. Functions are a script of their own, which runs first. Code that awaits or imports at the top level runs
+// inside an async function.
 //
-// V8's own mode for consoles (`replMode` of its inspector) does not do: there, a `let` cannot become a `const`, a `var` or a
-// function later; its names are seen by libraries; and it has neither `import()` nor names of files.
+// V8's own mode for consoles (`replMode` of its inspector) does not do: there, a `let` cannot become a `const`, a `var`
+// or a function later; libraries see its names; and it has neither `import()` nor names of files with spaces.
 
 const vm = require('vm');
 const acorn = require('internal/deps/acorn/acorn/dist/acorn');
@@ -22,14 +23,14 @@ const SYNTAX = {
 };
 const OPEN = '(async () => {';
 const LOGICAL = /^(\|\||&&|\?\?)=$/;
-const CLOSE = '\n})()';
+const CLOSE = '\n})';
 
 const PLAIN = { displayErrors: false }; // Errors are shown with the line of the code, not of the script.
 
 const { Script } = vm;
 const { stringify } = JSON;
 
-// Names that the scripts use: an assignment to a constant is one to CONSTANT, a use of `let x` before it has a value is EARLY.x.
+// Names that the scripts use: an assignment to a constant is one to CONSTANT, and `x` before its `let x` is EARLY.x.
 const META = 'meta$';
 const EARLY = 'early$';
 const CONSTANT = 'constant$';
@@ -42,8 +43,8 @@ const constants = new Set(); // those that are constant since they were declared
 function prepareCells(meta) {
   for (const name of Object.getOwnPropertyNames(globalThis)) globals.add(name);
   const early = new Proxy(Object.create(null), { get: refuseEarly, set: refuseEarly });
-  const text = `const ${CONSTANT} = undefined; let ${META}, ${EARLY}; (meta, early) => { ${META} = meta; ${EARLY} = early; }`;
-  new Script(text).runInThisContext()(meta, early);
+  const set = `(meta, early) => { ${META} = meta; ${EARLY} = early; }`;
+  new Script(`const ${CONSTANT} = undefined; let ${META}, ${EARLY}; ${set}`).runInThisContext()(meta, early);
 }
 
 function refuseEarly(target, name) {
@@ -78,27 +79,33 @@ function setVariables(values) {
 }
 
 /**
- * Returns a function that runs the code, whether what that returns is the value of the last expression, whether it is a
- * promise because the code waits at its top level, and a function that finds the column of the code for one of a script.
+ * Returns a function that runs the code, whether what that returns is the value of the last expression, whether it is
+ * a promise because the code waits at its top level, and a function that finds the column of the code for one of a
+ * script.
  */
 function compile(code, filename) {
   let cell;
   try {
     cell = new Cell(code);
   } catch (mistake) {
-    // Node reports the mistake itself, or accepts syntax that the parser does not know. Or earlier code broke the parser.
+    // Node reports the mistake itself, or accepts syntax that the parser does not know. Or earlier code broke the
+    // parser.
     const whole = compileAsIs(code, filename, mistake);
-    return { run: () => whole.runInThisContext(PLAIN), hasValue: true, waits: false, columnOf: (line, column) => column };
+    const run = () => whole.runInThisContext(PLAIN);
+    return { run, hasValue: true, waits: false, columnOf: (line, column) => column };
   }
   const functions = cell.functions.length ? script(cell.functionText(), filename) : null;
+  const { waits } = cell.found;
   const { text, shift } = cell.text();
   const main = script(text, filename, shift);
   cell.keep();
   const run = () => {
     if (functions) functions.runInThisContext(PLAIN);
-    return main.runInThisContext(PLAIN);
+    const value = main.runInThisContext(PLAIN);
+    return waits ? value() : value;
   };
-  return { run, hasValue: cell.hasValue, waits: cell.found.waits, columnOf: (line, column) => cell.edits.column(line, column) };
+  const columnOf = (line, column) => cell.edits.column(line, column);
+  return { run, hasValue: cell.hasValue, waits, columnOf };
 }
 
 function script(text, filename, shift = 0) {

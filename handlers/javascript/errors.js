@@ -7,7 +7,7 @@ const { Immediate, Timeout } = require('internal/timers');
 const util = require('util');
 
 const { inspect } = util;
-// Objects that are shown by their names: the methods of most of them return the object itself, and all of them are long.
+// Objects that are shown by their names: methods of most return the object itself, and what is inside is long.
 const MACHINES = [EventEmitter, EventTarget, Immediate, Timeout];
 const RESULT = 20000;
 const SHORT = { depth: -1, customInspect: false };

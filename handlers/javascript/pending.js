@@ -1,7 +1,7 @@
 'use strict';
 
-// A run ends as a script does: when Node finds that nothing is left to do. But it does not wait for servers that listen,
-// since a later run may be what asks them, or for work that an earlier run started.
+// A run ends as a script does: when Node finds that nothing is left to do. But it does not wait for servers that
+// listen, since a later run may be what asks them, or for work that an earlier run started.
 
 const { immediateQueue, timerListMap } = require('internal/timers');
 

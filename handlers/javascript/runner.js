@@ -50,6 +50,7 @@ function begin(request) {
     cell: null,
     waiting: false, // at the top level of the code
     done: false, // with the code itself
+    timer: undefined, // until the next check
     result: null,
     left: startWork(),
     files: snapshot(WORKDIR),
@@ -71,28 +72,42 @@ async function evaluate(current, { cell, code, variables }) {
     const { run: start, hasValue, waits, columnOf } = compile(code, filename);
     current.cell = { filename, code, columnOf };
     current.waiting = waits;
-    const check = () => {
-      if (run !== current) return;
-      const left = current.left(watch.resting);
-      if (current.done && left !== WORK && !(left === NOTHING && hasUnlistedWork())) return end({});
-      watch.rest(left === NOTHING);
-      timer = later(check);
-    };
-    let timer;
     let value = start();
     if (types.isPromise(value)) {
-      if (!current.last) timer = later(check);
+      later(current);
       value = await value;
-      clearTimeout(timer);
     }
     current.waiting = false;
     current.result = hasValue && value !== undefined ? inspectValue(value) : null;
-    current.done = true;
-    // Node reports unhandled rejections after this turn; they belong to the run.
-    if (!current.last) setImmediate(check);
+    settle(current);
   } catch (error) {
-    if (run === current) fail(error);
+    if (run !== current) return;
+    if (!current.cell) return fail(error); // The code did not begin.
+    current.waiting = false;
+    uncaught(error);
+    if (run === current) settle(current);
   }
+}
+
+/** The code is done; what it started may not be. */
+function settle(current) {
+  clearTimeout(current.timer);
+  current.done = true;
+  // Node reports unhandled rejections after this turn; they belong to the run.
+  if (!current.last) setImmediate(() => check(current));
+}
+
+function check(current) {
+  if (run !== current) return;
+  const left = current.left(watch.resting);
+  if (current.done && left !== WORK && !(left === NOTHING && hasUnlistedWork())) return end({});
+  watch.rest(left === NOTHING);
+  later(current);
+}
+
+function later(current) {
+  // Without a reference, this timer does not itself count as unfinished work.
+  if (!current.last) current.timer = setTimeout(() => check(current), 2).unref();
 }
 
 /** A run ends when nothing is left to do; if it is the last, after all that Node does then. */
@@ -115,14 +130,22 @@ function finish(code) {
   leave();
 }
 
-// Without a reference, this timer does not itself count as unfinished work.
-function later(check) {
-  return setTimeout(check, 2).unref();
-}
-
 function exitAsNode(code) {
   run.waiting = false;
   apply(exit, process, [code]);
+}
+
+function uncaught(error) {
+  if (apply(listenerCount, process, ['uncaughtException']) > 0) {
+    try {
+      process.emit('uncaughtException', error, 'uncaughtException');
+      return;
+    } catch (another) {
+      error = another;
+    }
+  }
+  if (run) fail(error);
+  else report(describe(error));
 }
 
 function fail(error) {
@@ -212,12 +235,7 @@ const watch = new Watch(stop);
 
 replaceStandardStreams();
 
-process.setUncaughtExceptionCaptureCallback((error) => {
-  if (apply(listenerCount, process, ['uncaughtException']) > 0) {
-    process.emit('uncaughtException', error, 'uncaughtException');
-  } else if (run) fail(error);
-  else report(describe(error));
-});
+process.setUncaughtExceptionCaptureCallback(uncaught);
 
 process.exit = (code) => {
   if (run?.last) return exitAsNode(code);

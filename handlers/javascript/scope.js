@@ -111,7 +111,8 @@ class Survey {
   }
 
   ClassDeclaration(node, scope) {
-    const inner = { names: new Set(node.id ? [node.id.name] : []), outer: scope, inFunction: scope?.inFunction ?? false };
+    const names = new Set(node.id ? [node.id.name] : []);
+    const inner = { names, outer: scope, inFunction: scope?.inFunction ?? false };
     this.visit(node.superClass, inner);
     this.visit(node.body, inner);
   }

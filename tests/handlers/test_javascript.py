@@ -347,6 +347,16 @@ def test_an_unhandled_error_ends_the_run_but_not_the_runner(node: Runner, code: 
     assert node.run("kept").result == "1"
 
 
+@pytest.mark.parametrize(
+    "code", ["throw new Error('x')", "await 0; throw new Error('x')", "Promise.reject(new Error('x'))"]
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_the_code_can_handle_what_nothing_catches(node: Runner, code: str, last: bool) -> None:
+    handler = "process.once('uncaughtException', (e) => { console.log('handled', e.message) })"
+    run = node.run(f"{handler}; setTimeout(() => console.log('goes on'), 1); {code}", last=last)
+    assert (run.out, run.err, run.exit_code) == ("handled x\ngoes on\n", "", 0)
+
+
 def test_modules_come_from_the_working_directory(node: Runner) -> None:
     (node.workdir / "local.js").write_text("exports.n = 1")
     (node.workdir / "local.mjs").write_text("export default 2")
