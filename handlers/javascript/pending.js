@@ -51,13 +51,13 @@ function count() {
 
 /**
  * Called when a run starts, in the callback of its request; returns a function that finds what keeps Node from its end.
- * `resting`: Node does not wait for the thread that waits for interrupts.
+ * `resting`: Node does not wait for the runner's own thread, so that this does not count.
  */
 function startWork() {
   runs++;
   const { all, work: before } = count();
   if (runs === 1) own = all;
-  // The read that brought the request is still counted here.
+  // The read that brought the request is still counted here, and that thread is.
   return (resting) => {
     const now = count();
     const fewer = resting ? 0 : 1;
