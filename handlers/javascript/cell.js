@@ -2,8 +2,8 @@
 
 // Turns the code of one run into scripts whose names later runs can use and declare again.
 //
-// What the code declares at its top level becomes an assignment, in the same place, to a `let` that was declared before.
-// So any later run can declare the name again, as anything, functions of earlier runs see that, and the name is not a
+// What the code declares at its top level becomes an assignment, in the same place, to a `let` declared before that. So
+// any later run can declare the name again, as anything, functions of earlier runs see that, and the name is not a
 // property of `globalThis`. A name that a global has is spelled differently, because libraries and Node itself use
 // globals. Functions are a script of their own, which runs first. Code that awaits or imports at the top level runs
 // inside an async function.

@@ -74,7 +74,7 @@ async function evaluate(current, { cell, code, variables }) {
     current.waiting = waits;
     let value = start();
     if (types.isPromise(value)) {
-      later(current);
+      if (!current.last) setImmediate(() => current.done || later(current)); // Most code is done by then.
       value = await value;
     }
     current.waiting = false;
