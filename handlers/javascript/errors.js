@@ -2,11 +2,18 @@
 
 // Shows values and errors as Node does, without stack frames of the runner or of Node's internals.
 
+const { EventEmitter } = require('events');
+const { Immediate, Timeout } = require('internal/timers');
 const util = require('util');
 
 const { inspect } = util;
+// Objects that are shown by their names: methods of most return the object itself, and what is inside is long.
+const MACHINES = [EventEmitter, EventTarget, Immediate, Timeout];
 const RESULT = 20000;
+const SHORT = { depth: -1, customInspect: false };
 const INTERNAL = new RegExp(`^\\s+at .*(?:FSReqCallback|${escape(__dirname)}/|node:vm:|node:internal/)[^{]*( \\{)?$`);
+// The first frame of a stack that is not the runner's.
+const FRAME = new RegExp(`\\n +at (?!.*${escape(__dirname)}/)(?:.* \\()?(<cell \\d+>):(\\d+):(\\d+)\\)?(?:\\n|$)`);
 const call = Function.prototype.call;
 const slice = call.bind(String.prototype.slice);
 const split = call.bind(String.prototype.split);
@@ -17,16 +24,27 @@ function escape(text) {
 }
 
 function inspectValue(value) {
-  return slice(inspect(value), 0, RESULT);
+  for (let i = 0; i < MACHINES.length; i++) if (value instanceof MACHINES[i]) return inspect(value, SHORT);
+  const shown = inspect(value);
+  return slice(util.types.isNativeError(value) ? clean(shown) : shown, 0, RESULT);
 }
 
-function describe(error) {
+/** What Node prints for an error that nothing catches; `cell` is the code that may have thrown it. */
+function describe(error, cell) {
   try {
     const shown = inspect(error);
-    return (util.types.isNativeError(error) ? clean(shown) : `Uncaught ${shown}`) + '\n';
+    return (util.types.isNativeError(error) ? place(error, cell) + clean(shown) : `Uncaught ${shown}`) + '\n';
   } catch {
     return 'Uncaught exception that cannot be shown\n';
   }
+}
+
+/** The line of the code that threw the error. */
+function place(error, cell) {
+  const frame = exec(FRAME, error.stack);
+  if (!frame || frame[1] !== cell?.filename) return '';
+  const line = split(cell.code, '\n')[frame[2] - 1];
+  return `${frame[1]}:${frame[2]}\n${line}\n${' '.repeat(cell.columnOf(+frame[2], frame[3] - 1))}^\n\n`;
 }
 
 function clean(shown) {

@@ -4,6 +4,7 @@
 // sends a message to the main thread, and if that does not answer, it terminates the code that runs there. This also stops
 // loops after an `await` or in a timer, which vm's own `breakOnSigint` cannot stop.
 
+const { Session } = require('inspector');
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 
 const RUN = 0; // Number of the run that can be interrupted, plus one for each termination; 0 if none; or HELD.
@@ -19,12 +20,20 @@ class Watch {
     this.cells = new Int32Array(new SharedArrayBuffer(16));
     this.count = 0;
     this.ready = false;
-    // The worker also keeps the process alive while a run waits only for its own promise.
-    const worker = new Worker(__filename, { workerData: this.cells });
-    worker.on('message', (number) => {
+    this.resting = false;
+    this.worker = new Worker(__filename, { workerData: this.cells });
+    this.worker.on('message', (number) => {
       if (number !== load(this.cells, RUN)) return;
       stop();
     });
+  }
+
+  /** Whether Node ends if it waits for nothing but interrupts. */
+  rest(resting) {
+    if (this.resting === resting) return;
+    this.resting = resting;
+    if (resting) this.worker.unref();
+    else this.worker.ref();
   }
 
   begin() {
@@ -56,6 +65,7 @@ class Watch {
 }
 
 const { compareExchange, load, notify, store, wait } = Atomics;
+const { setImmediate } = globalThis;
 
 let held = 0; // What RUN was before it was HELD.
 
@@ -79,11 +89,22 @@ function interrupt(cells) {
 }
 
 function terminate() {
-  const { Session } = require('inspector');
   const session = new Session();
   session.connectToMainThread();
   session.post('Runtime.terminateExecution');
   session.disconnect();
+}
+
+/** Ends what runs on this thread, which cannot catch that, and then calls the function. */
+function terminateHere(then) {
+  const session = new Session();
+  session.connect();
+  setImmediate(() => {
+    session.disconnect();
+    then();
+  });
+  session.post('Runtime.terminateExecution');
+  for (;;);
 }
 
 function watch(cells) {
@@ -116,5 +137,5 @@ function watch(cells) {
   for (;;) interrupted = outer();
 }
 
-if (isMainThread) module.exports = { Watch };
+if (isMainThread) module.exports = { Watch, terminateHere };
 else watch(workerData);

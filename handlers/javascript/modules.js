@@ -6,6 +6,7 @@
 const { existsSync } = require('fs');
 const Module = require('module');
 const { dirname, join } = require('path');
+const { pathToFileURL } = require('url');
 
 const others = (process.env.NODE_PATH ?? '').split(':').filter(Boolean).map(dirname);
 const cwd = process.cwd.bind(process);
@@ -44,12 +45,20 @@ async function importModule(name, script, attributes) {
   }
 }
 
-/** Gives the code the names that a CommonJS file has. */
+/** Gives the code the names that a CommonJS file has; returns the `import.meta` of a module in its place. */
 function defineModuleGlobals(folder) {
   const module = moduleIn(folder);
-  const require = Module.createRequire(module.filename);
+  const { filename } = module;
+  const require = Module.createRequire(filename);
   require.main = module; // So that the code after `if (require.main === module)` runs.
-  Object.assign(globalThis, { require, module, exports: module.exports, __filename: module.filename, __dirname: folder });
+  process.argv[1] = filename; // As above: modules compare it with `import.meta`.
+  Object.assign(globalThis, { require, module, exports: module.exports, __filename: filename, __dirname: folder });
+  const url = pathToFileURL(filename).href;
+  const resolve = (name) => {
+    if (/^\.{0,2}\//.test(name) || URL.canParse(name)) return new URL(name, url).href;
+    return Module.isBuiltin(name) ? `node:${name}` : pathToFileURL(require.resolve(name)).href;
+  };
+  return { __proto__: null, dirname: folder, filename, main: true, resolve, url };
 }
 
 module.exports = { defineModuleGlobals, importModule };

@@ -10,14 +10,15 @@ const ERRORS = 5;
 
 const fs = require('fs');
 const { types } = require('util');
-const { compile } = require('./cell.js');
+const { EventEmitter } = require('events');
+const { compile, prepareCells, setVariables } = require('./cell.js');
 const { describe, inspectValue } = require('./errors.js');
 const { snapshot, changes } = require('./files.js');
 const { giveInput, takeInput } = require('./input.js');
-const { Watch } = require('./interrupt.js');
+const { Watch, terminateHere } = require('./interrupt.js');
 const { defineModuleGlobals } = require('./modules.js');
 const { replaceStandardStreams, writeAll } = require('./output.js');
-const { clearTimers, settled } = require('./pending.js');
+const { NOTHING, WORK, clearTimers, hasUnlistedWork, startWork } = require('./pending.js');
 
 const { parse, stringify } = JSON;
 const { read } = fs;
@@ -27,33 +28,38 @@ const indexOf = call.bind(Buffer.prototype.indexOf);
 const subarray = call.bind(Buffer.prototype.subarray);
 const toText = call.bind(Buffer.prototype.toString);
 const leave = process.reallyExit.bind(process, 0);
-const { setImmediate } = globalThis;
+const { exit } = process;
+const { emit, listenerCount } = EventEmitter.prototype;
+const { apply } = Reflect;
+const { clearTimeout, setImmediate, setTimeout } = globalThis;
 
 const WORKDIR = process.env.SANDBOX_WORKDIR || process.cwd();
 const FIGURES = process.env.SANDBOX_FIGURES;
 const PAYLOAD = 4000; // With the head of a frame this is less than PIPE_BUF.
 const FILES = 200;
 
-class Exit extends Error {
-  constructor(code) {
-    super(`process.exit(${code})`);
-    this.name = 'Exit';
-  }
-}
+const UNSETTLED = 13; // Node's exit code if the code waits for a promise when nothing is left to do.
 
 let run = null;
+let told = false; // that a session does not run what is left for the exit of Node
 
 function begin(request) {
   run = {
     nonce: request.nonce,
-    exitCode: null,
-    settled: settled(),
+    last: request.last === true,
+    cell: null,
+    waiting: false, // at the top level of the code
+    done: false, // with the code itself
+    timer: undefined, // until the next check
+    result: null,
+    left: startWork(),
     files: snapshot(WORKDIR),
     figures: FIGURES ? snapshot(FIGURES) : null,
   };
   writeAll(REPORTS, from(`\x1e${request.nonce}+0\n`));
   process.exitCode = undefined;
   watch.begin();
+  watch.rest(run.last);
   evaluate(run, request);
 }
 
@@ -61,50 +67,113 @@ async function evaluate(current, { cell, code, variables }) {
   try {
     const { __stdin: input, ...others } = variables;
     if (input !== undefined) giveInput(input);
-    for (const name in others) globalThis[name] = others[name];
-    const { script, hasValue } = compile(code, `<cell ${cell}>`);
-    let value = script.runInThisContext();
-    if (types.isPromise(value)) value = await value;
-    const shown = hasValue && value !== undefined ? inspectValue(value) : null;
-    // Node reports unhandled rejections after this turn; they belong to the run.
-    const check = () => {
-      if (run !== current) return;
-      if (current.settled()) end({ result: shown });
-      else later(check);
-    };
-    setImmediate(check);
+    setVariables(others);
+    const filename = `<cell ${cell}>`;
+    const { run: start, hasValue, waits, columnOf } = compile(code, filename);
+    current.cell = { filename, code, columnOf };
+    current.waiting = waits;
+    let value = start();
+    if (types.isPromise(value)) {
+      if (!current.last) setImmediate(() => current.done || later(current)); // Most code is done by then.
+      value = await value;
+    }
+    current.waiting = false;
+    current.result = hasValue && value !== undefined ? inspectValue(value) : null;
+    settle(current);
   } catch (error) {
-    if (run === current) fail(error);
+    if (run !== current) return;
+    if (!current.cell) return fail(error); // The code did not begin.
+    current.waiting = false;
+    uncaught(error);
+    if (run === current) settle(current);
   }
 }
 
-const later = (() => {
-  const { setTimeout } = globalThis;
+/** The code is done; what it started may not be. */
+function settle(current) {
+  clearTimeout(current.timer);
+  current.done = true;
+  // Node reports unhandled rejections after this turn; they belong to the run.
+  if (!current.last) setImmediate(() => check(current));
+}
+
+function check(current) {
+  if (run !== current) return;
+  const left = current.left(watch.resting);
+  if (current.done && left !== WORK && !(left === NOTHING && hasUnlistedWork())) return end({});
+  watch.rest(left === NOTHING);
+  later(current);
+}
+
+function later(current) {
   // Without a reference, this timer does not itself count as unfinished work.
-  return (check) => setTimeout(check, 2).unref();
-})();
+  if (!current.last) current.timer = setTimeout(() => check(current), 2).unref();
+}
+
+/** A run ends when nothing is left to do; if it is the last, after all that Node does then. */
+process.emit = function (name) {
+  if (!run || (name !== 'exit' && (name !== 'beforeExit' || run.last))) return apply(emit, this, arguments);
+  if (watch.interrupted()) stop(); // It ended what Node waited for.
+  else if (run.waiting) {
+    process.exitCode ??= UNSETTLED;
+    report('Warning: Detected unsettled top-level await\n');
+  }
+  if (!run?.last) return run && end({});
+  apply(emit, this, [name, process.exitCode ?? 0]);
+  finish(process.exitCode);
+};
+
+process.reallyExit = finish; // which `process.exit` calls
+
+function finish(code) {
+  if (run) end({ exitCode: asExitCode(code) });
+  leave();
+}
+
+function exitAsNode(code) {
+  run.waiting = false;
+  apply(exit, process, [code]);
+}
+
+function uncaught(error) {
+  if (apply(listenerCount, process, ['uncaughtException']) > 0) {
+    try {
+      process.emit('uncaughtException', error, 'uncaughtException');
+      return;
+    } catch (another) {
+      error = another;
+    }
+  }
+  if (run) fail(error);
+  else report(describe(error));
+}
 
 function fail(error) {
+  const interrupted = watch.interrupted(types.isNativeError(error) && error.signal === 'SIGINT');
+  report(describe(error, run.cell));
+  if (run.last && !interrupted) return exitAsNode(1);
   clearTimers();
-  if (!(error instanceof Exit)) {
-    run.exitCode ??= 1;
-    report(error);
-  }
-  end({ interrupted: watch.interrupted(types.isNativeError(error) && error.signal === 'SIGINT') });
+  end({ exitCode: 1, interrupted });
 }
 
-function report(error) {
+function stop() {
+  clearTimers();
+  end({ interrupted: true });
+}
+
+function report(text) {
   try {
-    writeAll(2, describe(error));
+    writeAll(2, text);
   } catch {
     // The code closed its standard error.
   }
 }
 
-function end({ result = null, interrupted = false }) {
+function end({ exitCode = asExitCode(process.exitCode), interrupted = false }) {
   watch.end();
-  const { nonce, files, figures } = run;
-  const exitCode = interrupted ? 130 : run.exitCode ?? asExitCode(process.exitCode);
+  watch.rest(false);
+  if (interrupted) exitCode = 130;
+  const { nonce, last, files, figures, result } = run;
   run = null;
   takeInput();
   const made = changes(files);
@@ -113,7 +182,7 @@ function end({ result = null, interrupted = false }) {
     `,"result":${result === null ? null : stringify(wellFormed(result))}` +
     `,"interrupted":${interrupted},"files":${list(made, FILES)}` +
     `,"files_omitted":${made.length > FILES ? made.length - FILES : 0}` +
-    `,"figures":${figures ? list(changes(figures), FILES) : '[]'}}`;
+    `,"figures":${figures ? list(changes(figures), FILES) : '[]'}${last || !waits() ? '' : ',"waits":true'}}`;
   const payload = from(text);
   for (let at = 0; at < payload.length; at += PAYLOAD) {
     const part = subarray(payload, at, at + PAYLOAD);
@@ -122,6 +191,13 @@ function end({ result = null, interrupted = false }) {
   }
   writeAll(ERRORS, from(`\x1e${nonce}.0\n`));
   next();
+}
+
+/** Whether the code left something for the exit of Node, the first time. */
+function waits() {
+  if (told) return false;
+  told = apply(listenerCount, process, ['exit']) + apply(listenerCount, process, ['beforeExit']) > 0;
+  return told;
 }
 
 function asExitCode(code) {
@@ -155,24 +231,22 @@ function next() {
   });
 }
 
-const watch = new Watch(() => {
-  clearTimers();
-  end({ interrupted: true });
-});
+const watch = new Watch(stop);
 
 replaceStandardStreams();
 
-process.setUncaughtExceptionCaptureCallback((error) => {
-  if (process.listenerCount('uncaughtException') > 0) process.emit('uncaughtException', error, 'uncaughtException');
-  else if (run) fail(error);
-  else if (!(error instanceof Exit)) report(error);
-});
+process.setUncaughtExceptionCaptureCallback(uncaught);
 
 process.exit = (code) => {
-  const exitCode = asExitCode(code === undefined ? process.exitCode : code);
-  if (run) run.exitCode = exitCode;
-  throw new Exit(exitCode);
+  if (run?.last) return exitAsNode(code);
+  const current = run;
+  if (code !== undefined) process.exitCode = code;
+  const exitCode = asExitCode(process.exitCode);
+  clearTimers();
+  terminateHere(() => {
+    if (run === current && run) end({ exitCode });
+  });
 };
 
-defineModuleGlobals(WORKDIR);
+prepareCells(defineModuleGlobals(WORKDIR));
 next();

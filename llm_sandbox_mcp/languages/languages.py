@@ -170,6 +170,14 @@ class Grammar(Section):
     """For names without a letter, such as the backtick of Ruby: an expression that matches wherever code uses one."""
 
 
+class Instead(Section):
+    """Other languages that callers ask for although this one can do the work."""
+
+    names: Many[str] = ()
+    says: str = ""
+    """The next step for such a caller."""
+
+
 class Example(Section):
     """A program that shows a model how the language is used here."""
 
@@ -204,6 +212,7 @@ class Handler(Section):
     grammar: Grammar | None = None
     hints: Many[Hint] = ()
     """The meaning of errors that code runs into because it is in a sandbox."""
+    instead: Instead = Instead()
     examples: Many[Example] = ()
 
     @model_validator(mode="after")
@@ -247,7 +256,9 @@ class Languages(Mapping[str, Language]):
         try:
             return self._by_name[self._aliases.get(key, key)]
         except KeyError:
-            raise UnknownLanguage(f"unknown language {quoted(name, 40)}", available(name, self)) from None
+            steps = [one.handler.instead.says for one in self._by_name.values() if key in one.handler.instead.names]
+            step = steps[0] if steps else available(name, self)
+            raise UnknownLanguage(f"unknown language {quoted(name, 40)}", step) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)

@@ -70,6 +70,98 @@ def test_declarations_in_code_with_await_are_kept_and_can_be_repeated(node: Runn
     assert node.run("[a, c, d, typeof E, f(), i, j]").result == "[ 1, 3, 1, 'function', 4, 2, 1 ]"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "fixed = 2",
+        "fixed++",
+        "fixed += 1n",
+        "[fixed] = [2]",
+        "({fixed} = {fixed: 2})",
+        "for (fixed of [2]);",
+        "fixed &&= 2",
+    ],
+)
+@pytest.mark.parametrize("first", ["", "await 0; "])
+def test_a_constant_cannot_be_assigned_to(node: Runner, code: str, first: str) -> None:
+    check = f"{first}const change = () => {{ {code} }}\ntry {{ change() }} catch (e) {{ e.message }}\nfixed"
+    for declared in ("const fixed = 1n; ", ""):
+        assert "TypeError: Assignment to constant variable." in node.run(f"{declared}{first}{code}").err
+        assert node.run(check).result == "1n"
+
+
+def test_what_is_no_assignment_to_a_constant_is_none(node: Runner) -> None:
+    code = "const fixed = {}; fixed.x = 1; fixed ||= 2; { let fixed; fixed = 3 }; ((fixed) => { fixed = 4 })(); fixed"
+    assert node.run(code).result == "{ x: 1 }"
+
+
+def test_only_later_code_can_declare_a_name_again_and_functions_see_it(node: Runner) -> None:
+    node.run("const x = 1; function seen() { return x }")
+    for declared in ("let x = 2", "var x = 2", "const x = 2", "const {x} = {x: 2}", "await 0; let x = 2"):
+        assert node.run(f"{declared}; [x, seen()]").result == "[ 2, 2 ]"
+    assert node.run("function x() {}; [x, seen()]").result == "[ [Function: x], [Function: x] ]"
+    assert node.run("class x {}; [x, seen()]").result == "[ [class x], [class x] ]"
+    assert node.run("let x; [x, seen()]").result == "[ undefined, undefined ]"
+    assert "'twice' has already been declared" in node.run("let twice; const twice = 1").err
+
+
+@pytest.mark.parametrize("first", ["", "await 0; "])
+def test_a_name_has_no_value_before_its_declaration_and_a_function_has(node: Runner, first: str) -> None:
+    early = "try { early } catch (e) { console.log(e.message) }\nlet early = 1"
+    run = node.run(f"{first}{early}\nf()\nfunction f() {{ console.log('hoisted') }}")
+    assert run.out == "Cannot access 'early' before initialization\nhoisted\n"
+
+
+def test_names_replace_no_globals(node: Runner) -> None:
+    node.run(
+        "const setTimeout = (ms) => new Promise((done) => globalThis.setTimeout(done, ms))\n"
+        "const URL = 'x', module = {own: 1}; class Map {}; function Event() {}; var crypto = require('crypto')"
+    )
+    run = node.run(
+        "await setTimeout(1); [{ URL }, module.own, new Map(), Event.name, typeof crypto.createHash, (URL => URL)(1)]"
+    )
+    assert run.result == "[ { URL: 'x' }, 1, Map {}, 'Event', 'function', 1 ]"
+    # Node's own fetch uses some of them.
+    run = node.run(
+        "const server = require('http').createServer((_, r) => r.end('served'))\n"
+        "await new Promise((listens) => server.listen(0, '127.0.0.1', listens))\n"
+        "const answer = await (await fetch(`http://127.0.0.1:${server.address().port}/`)).text()\n"
+        "server.close(); answer"
+    )
+    assert run.result == "'served'"
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("const n = await 2;\n({ n, twice: n * 2 })", "{ n: 2, twice: 4 }"),
+        ("import { sep } from 'path'\n(sep)", "'/'"),
+        ("const n = await 2\nn // the end", "2"),
+        ("if (0) var mode = 'on'; else var mode = 'off';\nawait mode", "'off'"),
+        ("if (0) var mode\nelse var mode = 1\nmode", "1"),
+        ("let a\n/x/.test('x') && (a = 1)\nlet b = a, c\n;[b, c]", "[ 1, undefined ]"),
+        ("export function add(a, b) { return a + b }\nadd(1, 2)", "3"),
+        (
+            "export const p = 1, q = 2; export class K {}; export default class L {}\nexport { p as z }\n[p, q, K, L]",
+            "[ 1, 2, [class K], [class L] ]",
+        ),
+        ("export * from 'fs'; export { join } from 'path'; export * as ns from 'os'; export default 5;\n7", "7"),
+        ("export default (1, 2)\nexport async function f() {}\ntypeof f", "'function'"),
+        (
+            "import.meta.dirname === process.cwd() && require('url').fileURLToPath(import.meta.url) === process.argv[1]",
+            "true",
+        ),
+        ("import.meta.resolve('./x.js') === import.meta.url.replace(/[^/]*$/, 'x.js')", "true"),
+        ("import.meta.resolve('fs')", "'node:fs'"),
+        ("#!/usr/bin/env node\nawait 3", "3"),
+        ("'use strict'; await 0; function f() { return this }; f() === undefined", "true"),
+    ],
+)
+def test_the_syntax_of_modules_and_scripts_is_understood(node: Runner, code: str, result: str) -> None:
+    run = node.run(code)
+    assert (run.err, run.result) == ("", result)
+
+
 def test_the_state_is_kept_after_an_error(node: Runner) -> None:
     assert node.run("const kept = 1; throw new Error('x')").status == "error"
     assert node.run("kept").result == "1"
@@ -93,6 +185,18 @@ def test_a_syntax_error_has_the_line_of_the_code(node: Runner, code: str) -> Non
     assert "    at" not in run.err
 
 
+def test_an_error_shows_the_line_of_the_code(node: Runner) -> None:
+    for code in ("const a = 1; a = 2", "await 0; const a = 1; a = 2"):
+        caret = " " * code.rindex("=") + "^"
+        assert node.run(code).err.startswith(f"<cell {node.cell}>:1\n{code}\n{caret}\n\nTypeError: Assignment")
+
+
+@pytest.mark.parametrize("module", ["import fs from 'fs'", "export const a = 1"])
+def test_an_import_or_export_is_not_the_mistake(node: Runner, module: str) -> None:
+    run = node.run(f"{module}\nlet = = 2")
+    assert run.err == "<cell 1>:2\nlet = = 2\n      ^\n\nSyntaxError: Unexpected token\n"
+
+
 def test_a_thrown_value_that_is_not_an_error_is_shown(node: Runner) -> None:
     assert node.run("throw {a: 1}").err == "Uncaught { a: 1 }\n"
 
@@ -112,6 +216,104 @@ def test_exit_ends_the_run_and_keeps_the_state(node: Runner, code: str) -> None:
     assert (run.err, run.status, run.exit_code) == ("", "error", 3)
     run = node.run("kept")
     assert (run.result, run.exit_code) == ("1", 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try { process.exit(3) } catch { console.log('caught') } finally { console.log('finally') }",
+        "main().then(() => process.exit(3)).catch(() => process.exit(1)); async function main() { console.log('work') }",
+        "await 0; try { process.exit(3) } catch { console.log('caught') }",
+        "queueMicrotask(() => { try { process.exit(3) } catch { console.log('caught') } }); Promise.resolve().then(() => console.log('x'))",
+        "setImmediate(() => process.exit(3)); setImmediate(() => console.log('x')); 0",
+        "new (require('events'))().on('e', () => process.exit(3)).emit('e'); console.log('x')",
+        "require('./leaves')",
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_exit_cannot_be_caught(node: Runner, code: str, last: bool) -> None:
+    (node.workdir / "leaves.js").write_text("try { process.exit(3) } finally { console.log('finally') }")
+    node.run("const kept = 1")
+    run = node.run(code, last=last)
+    assert (run.out, run.err, run.exit_code) == ("work\n" if "work" in code else "", "", 3)
+    if not last:
+        assert node.run("kept").result == "1"
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "exit_code"),
+    [
+        ("process.on('exit', c => console.log('bye', c)); console.log('a')", "a\nbye 0\n", 0),
+        ("process.on('exit', c => console.log('bye', c)); process.exit(3)", "bye 3\n", 3),
+        ("process.on('exit', c => console.log('bye', c)); throw 1", "bye 1\n", 1),
+        ("process.on('exit', () => { process.exitCode = 4 })", "", 4),
+        ("process.on('exit', () => process.exit(5))", "", 5),
+        ("process.exitCode = 6; setTimeout(() => console.log('late'), 1)", "late\n", 6),
+        ("process.once('beforeExit', () => setTimeout(() => console.log('more'), 1))", "more\n", 0),
+        ("await new Promise(() => {})", "", 13),
+        ("process.on('exit', () => { throw new Error('x') })", "", 1),
+    ],
+)
+def test_the_last_run_ends_as_node_does(node: Runner, code: str, out: str, exit_code: int) -> None:
+    run = node.run(code, last=True)
+    assert (run.out, run.exit_code) == (out, exit_code)
+
+
+def test_the_last_run_can_be_interrupted_when_its_code_is_done(node: Runner) -> None:
+    node.send("require('http').createServer().listen(0, () => console.log('ready'))", last=True)
+    node.wait_for("ready\n")
+    node.interrupt()
+    assert node.finish().interrupted
+
+
+def test_what_a_session_does_not_do_at_its_end_is_reported_once(node: Runner) -> None:
+    runs = [node.run(code) for code in ("1", "process.on('exit', () => console.log('bye')); 1", "process.exit(0)")]
+    assert ["waits" in run.report for run in runs] == [False, True, False]
+    assert [run.out for run in runs] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "new Worker('parentPort.postMessage(42)', own).on('message', (m) => console.log('done'))",
+        "new Worker('setTimeout(() => {}, 20)', own).on('exit', () => console.log('done'))",
+        "const { port1, port2 } = new MessageChannel(); port1.on('message', (m) => { console.log(m); port1.close() }).ref()\n"
+        "port2.postMessage('done')",
+        "require('zlib').gzip('x', () => console.log('done'))",
+        "require('crypto').scrypt('a', 'b', 8, () => console.log('done'))",
+    ],
+)
+def test_the_run_waits_for_what_node_waits_for(node: Runner, code: str) -> None:
+    node.run(
+        "const { MessageChannel } = require('worker_threads')\nclass Worker extends require('worker_threads').Worker {\n"
+        "  constructor(text) { super(`const { parentPort } = require('worker_threads'); ${text}`, { eval: true }) }\n}\nconst own = 0"
+    )
+    assert node.run(f"{code}; 0").out == "done\n"
+    assert node.run("new Worker('setInterval(() => {}, 1000)', own).unref(); 0").result == "0"
+
+
+def test_the_run_does_not_wait_for_what_cannot_come(node: Runner) -> None:
+    node.run("const kept = 1")
+    run = node.run("await new Promise(() => {})")
+    assert (run.err, run.exit_code) == ("Warning: Detected unsettled top-level await\n", 13)
+    run = node.run("(async () => { await new Promise(() => {}) })()")
+    assert (run.err, run.exit_code, run.result) == ("", 0, None)
+    assert node.run("kept").result == "1"
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("process.on('x', () => {})", "[process]"),
+        ("setTimeout(() => {}, 1)", "[Timeout]"),
+        ("require('readline').createInterface({ input: process.stdin })", "[Interface]"),
+        ("require('net').createServer()", "[Server]"),
+        ("Promise.resolve(new (require('net').Socket)())", "[Socket]"),
+        ("new AbortController().signal", "[AbortSignal]"),
+    ],
+)
+def test_the_inside_of_a_machine_is_no_result(node: Runner, code: str, result: str) -> None:
+    assert node.run(code).result == result
 
 
 def test_the_run_lasts_until_the_work_that_it_started_is_done(node: Runner) -> None:
@@ -143,6 +345,16 @@ def test_an_unhandled_error_ends_the_run_but_not_the_runner(node: Runner, code: 
     assert "Error: lost" in run.err
     assert (run.status, run.exit_code) == ("error", 1)
     assert node.run("kept").result == "1"
+
+
+@pytest.mark.parametrize(
+    "code", ["throw new Error('x')", "await 0; throw new Error('x')", "Promise.reject(new Error('x'))"]
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_the_code_can_handle_what_nothing_catches(node: Runner, code: str, last: bool) -> None:
+    handler = "process.once('uncaughtException', (e) => { console.log('handled', e.message) })"
+    run = node.run(f"{handler}; setTimeout(() => console.log('goes on'), 1); {code}", last=last)
+    assert (run.out, run.err, run.exit_code) == ("handled x\ngoes on\n", "", 0)
 
 
 def test_modules_come_from_the_working_directory(node: Runner) -> None:
@@ -197,7 +409,6 @@ def test_output_without_a_newline_is_kept_as_it_is(node: Runner) -> None:
         "await new Promise(r => setTimeout(r, 1)); while (true) {}",
         "setTimeout(() => { while (true) {} }, 1)",
         "while (true) await null",
-        "await new Promise(() => {})",
         "setInterval(() => {}, 1)",
         "while (true) await new Promise(r => setTimeout(r, 1))",
         "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",

@@ -100,6 +100,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> 
     assert refusal(tmp_path).startswith(f"{path}: ")
 
 
+def test_a_language_that_can_do_the_work_of_another_says_so(tmp_path: Path) -> None:
+    write(tmp_path, body=RUNNER + '[instead]\nnames = ["moonscript"]\nsays = "compile it to lua"\n')
+    with pytest.raises(UnknownLanguage, match=r"^unknown language 'MoonScript'; compile it to lua$"):
+        load_languages([str(tmp_path)])["MoonScript"]
+    for name in ("typescript", "ts", "tsx"):
+        with pytest.raises(UnknownLanguage, match="use javascript, without types"):
+            included_languages()[name]
+
+
 def test_a_folder_without_a_language_is_refused(tmp_path: Path) -> None:
     assert "handlers.folders" in refusal(tmp_path / "absent")
     path = write(tmp_path)
