@@ -67,6 +67,11 @@ def missing_header(header: str) -> str:
         ("go", "main.go:2:8: cannot find module providing package github.com/a/b: lookup off\n", "github.com/a/b"),
         ("go", "go: module github.com/a/b: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
         ("go", "go: github.com/a/b@latest: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
+        (
+            "javascript",
+            "npm error request to http://x:4873/lodash failed: cache mode is 'only-if-cached' but no cached\n",
+            "lodash",
+        ),
         ("ruby", "ERROR:  Could not find a valid gem 'colorize' (>= 0) in any repository\n", "colorize"),
         ("python", "ERROR: No matching distribution found for humanize==4\n", "humanize"),
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
