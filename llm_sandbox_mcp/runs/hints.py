@@ -58,17 +58,15 @@ def hint_of(
     nothing, and all errors of code that starts other programs, as a shell goes on after them.
     """
     text = stderr[-_SEARCHED:].decode(errors="replace")
-    known = [
-        (languages[0], _UNREACHABLE),
-        *((language, hint) for language in languages for hint in language.handler.hints),
-    ]
+    all_count = failed or len(languages) > 1
+    hints = [(language, hint) for language in languages for hint in language.handler.hints]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in known
-        if failed or hint.means == "install" or languages[1:]
+        for language, hint in ((languages[0], _UNREACHABLE), *hints)
+        if all_count or hint.means == "install"
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
-    *_, (refused_at, refused) = (-1, None), *(_refusals(text, views) if failed or languages[1:] else ())
+    *_, (refused_at, refused) = (-1, None), *_refusals(text, views if all_count else {})
     if not found:
         return refused
     at, language, hint, match = max(found, key=lambda one: one[0])
