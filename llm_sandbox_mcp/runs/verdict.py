@@ -109,9 +109,19 @@ def exit_code_of(outcome: Outcome) -> int:
 
 
 def notes_of(
-    outcome: Outcome, usage: Usage, fullness: Fullness, status: Status, policy: Policy, timeout: float
+    outcome: Outcome,
+    usage: Usage,
+    fullness: Fullness,
+    status: Status,
+    policy: Policy,
+    timeout: float,
+    *,
+    last: bool = False,
 ) -> list[Note]:
-    """One line for each limit that was hit and for state that was lost, with the next step."""
+    """One line for each limit that was hit and for state that was lost, with the next step.
+
+    After the `last` run, no state is missed: only a signal that ended the interpreter is told.
+    """
     notes = []
     hit = limits_hit(usage, fullness, policy)
     match status:
@@ -138,7 +148,10 @@ def notes_of(
         notes.append(Note("lost", "variables and files are lost"))
     elif outcome.ended:
         ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
-        notes.append(Note("ended", f"{ended}; variables are lost, files are kept", exit_code=outcome.exit_code))
+        if not last:
+            ended += "; variables are lost, files are kept"
+        if not last or _killed(outcome.exit_code or 0):
+            notes.append(Note("ended", ended, exit_code=outcome.exit_code))
     elif outcome.floods:
         ended = "the interpreter was ended, since processes of the code went on printing"
         notes.append(Note("ended", f"{ended}; variables are lost, files are kept"))

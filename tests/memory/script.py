@@ -151,6 +151,10 @@ class Runner:
     async def _do_exit(self, words: str, report: dict[str, object]) -> None:
         raise _Exit(int(words or "0"))
 
+    async def _do_replace(self, words: str, report: dict[str, object]) -> None:
+        """The code ends its interpreter, and the runner still reports that."""
+        report |= {"status": "error", "exit_code": int(words), "ended": True}
+
     async def _do_die(self, words: str, report: dict[str, object]) -> None:
         """Ends the whole sandbox."""
         await self._process.sandbox.kill()

@@ -25,6 +25,8 @@ ENDINGS: dict[str, tuple[str, Status, int, SessionState, str]] = {
     "ends its interpreter": ("exit 7", "error", 7, "fresh", "the interpreter ended with exit code 7"),
     "ends its interpreter with success": ("exit 0", "ok", 0, "fresh", "the interpreter ended with exit code 0"),
     "ends its interpreter by a signal": ("exit 139", "error", 139, "fresh", "ended with signal SIGSEGV"),
+    "replaces its interpreter": ("replace 5", "error", 5, "fresh", "the interpreter ended with exit code 5; variables"),
+    "replaces its interpreter and is killed": ("replace 143", "error", 143, "fresh", "ended with signal SIGTERM; "),
     "forges its report": ("garble", "error", 1, "kept", "the runner's report was not readable"),
     "fills the disk": ("fill", "disk_limit", 1, "kept", "the disk limit of 16MiB was reached"),
     "fills the disk and ends its sandbox": (

@@ -52,6 +52,14 @@ async def test_what_waits_for_the_end_of_an_interpreter_is_done_without_a_sessio
     assert (result.stdout.text, [note.code for note in result.notes]) == ("hello\n", ["waits"])
 
 
+@pytest.mark.parametrize("verb", ["exit", "replace"])
+async def test_without_a_session_only_a_signal_that_ended_the_interpreter_is_told(service: Service, verb: str) -> None:
+    result = await run(service, f"{verb} 5", keep_session=False)
+    assert (result.exit_code, result.notes) == (5, ())
+    result = await run(service, f"{verb} 143", keep_session=False)
+    assert (result.exit_code, result.notes) == (143, ("the interpreter ended with signal SIGTERM",))
+
+
 @pytest.mark.parametrize("session_id", ["x", "0" * 32, "../..", " ", "\0"])
 async def test_an_unknown_id_is_one_clear_error(service: Service, session_id: str) -> None:
     with pytest.raises(UnknownSession, match="open another session") as raised:
