@@ -80,9 +80,13 @@ class Output:
     """The original bytes if they were not valid text, else None; see `replaced`."""
 
     @property
-    def replaced(self) -> bool:
-        """Whether NUL, or bytes that are not UTF-8, were replaced by U+FFFD."""
-        return self.raw is not None
+    def replaced(self) -> str:
+        """What was replaced by U+FFFD: NUL, bytes that are not UTF-8, or both; empty for nothing."""
+        if self.raw is None:
+            return ""
+        invalid = self.raw.decode(errors="ignore") != self.raw.decode(errors="replace")
+        kinds = [("NUL bytes", b"\0" in self.raw), ("bytes that are not UTF-8", invalid)]
+        return " and ".join(kind for kind, found in kinds if found)
 
 
 @dataclass(frozen=True, slots=True)

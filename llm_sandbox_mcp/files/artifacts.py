@@ -22,7 +22,7 @@ from ..base.results import Artifact, StoreStatistics
 from ..base.text import one_line
 from ..base.units import format_size
 from ..profile.sections import ArtifactLimits
-from ..runs.protocol import Report
+from ..runs.protocol import MAX_FILES, Report
 from ..runs.run import Outcome
 from .images import identify
 from .media import mime_type
@@ -264,7 +264,12 @@ class ArtifactStore:
         files = [name for name in report.files if is_inner(name)]
         figures = [name for name in report.figures if is_inner(name)]
         most = self._limits.files
-        omitted = report.files_omitted + max(0, len(files) + len(figures) - most)
+        # A runner that lists fewer files than it may leaves out only those whose names it cannot list.
+        unnamed = report.files_omitted if len(report.files) < MAX_FILES else 0
+        if unnamed:
+            cause = f"{unnamed} changed files were not kept: their names are not UTF-8, or very long"
+            notes.append(Note("artifacts_unnamed", cause, "give them other names", number=unnamed))
+        omitted = report.files_omitted - unnamed + max(0, len(files) + len(figures) - most)
         if omitted:
             cause = f"{omitted} more files were changed and not kept; at most {most} are kept per run"
             notes.append(Note("artifacts_omitted", cause, "put them into one file", number=omitted))

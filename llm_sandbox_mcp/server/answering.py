@@ -106,8 +106,8 @@ def _installing(work: Work) -> Installed:
 
 def executed(execution: Execution) -> Executed:
     """The structured content of a run that has ended."""
-    replaced = [name for name in ("stdout", "stderr") if getattr(execution, name).replaced]
-    notes = [f"{name}: bytes that are not UTF-8 were replaced by U+FFFD" for name in replaced]
+    streams = ("stdout", execution.stdout), ("stderr", execution.stderr)
+    notes = [f"{name}: {one.replaced} were replaced by U+FFFD" for name, one in streams if one.replaced]
     return Executed(
         status=execution.status,
         run_id="",

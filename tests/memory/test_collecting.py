@@ -89,13 +89,23 @@ async def test_files_and_figures_of_a_run_are_kept_with_their_content(
     assert await store.collect(Source("one"), sandbox, outcome(figures=("1.png",)), {}) == ([kept[0]], [])
 
 
+async def test_files_whose_names_a_runner_cannot_list_are_counted_for_themselves(
+    store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
+) -> None:
+    files |= {"a": 1}
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a",), (), 2), {})
+    assert [artifact.name for artifact in kept] == ["a"]
+    assert notes == ["2 changed files were not kept: their names are not UTF-8, or very long; give them other names"]
+
+
 async def test_of_too_many_files_figures_are_kept_first_and_the_rest_is_counted(
     store: ArtifactStore, sandbox: MemorySandbox, files: dict[str, int]
 ) -> None:
-    files |= {"a": 1, "b": 1, "c": 1, **{f"figures/{number}.png": 1 for number in range(5)}}
-    kept, notes = await store.collect(Source("one"), sandbox, outcome(("a", "b", "c"), ("0.png", "1.png"), 4), {})
-    assert [artifact.name for artifact in kept] == ["0.png", "1.png", "a"]
-    assert notes == ["6 more files were changed and not kept; at most 3 are kept per run; put them into one file"]
+    names = tuple(f"{number:03}" for number in range(200))
+    files |= {**dict.fromkeys(names, 1), **{f"figures/{number}.png": 1 for number in range(5)}}
+    kept, notes = await store.collect(Source("one"), sandbox, outcome(names, ("0.png", "1.png"), 4), {})
+    assert [artifact.name for artifact in kept] == ["0.png", "1.png", "000"]
+    assert notes == ["203 more files were changed and not kept; at most 3 are kept per run; put them into one file"]
     kept, notes = await store.collect(Source("one"), sandbox, outcome(("a",), tuple(f"{n}.png" for n in range(5))), {})
     assert [artifact.name for artifact in kept] == ["0.png", "1.png", "2.png"]
     assert [note[:1] for note in notes] == ["3"]

@@ -175,8 +175,9 @@ def test_cuts_fall_between_characters_and_omitted_is_exact(text: str, limit: int
 
 def test_bytes_that_are_not_text_are_replaced_and_marked_as_replaced() -> None:
     assert excerpt(b"a\xffb\0c", 100).text == "a\ufffdb\ufffdc"
-    assert excerpt(b"a\xffb", 100).replaced
-    assert excerpt(b"a\0b", 100).replaced
+    assert excerpt(b"a\xffb", 100).replaced == "bytes that are not UTF-8"
+    assert excerpt(b"a\0b", 100).replaced == "NUL bytes"
+    assert excerpt(b"a\0\xffb", 100).replaced == "NUL bytes and bytes that are not UTF-8"
     assert not excerpt("é\ufffd".encode(), 100).replaced
     assert excerpt(b"a\xffb\0c", 100).raw == b"a\xffb\0c"
     cut = excerpt(b"\xff" * 100, 10)
