@@ -5,7 +5,7 @@
 # makes it return from one function after the other, one that returns 1 skips a command, and `break` leaves all loops at once. That
 # is how `exit`, `set -e` and SIGINT end the code.
 
-builtin source "${BASH_SOURCE[0]%/*}/python.sh"
+builtin source "${BASH_SOURCE[0]%/*}/programs.sh"
 builtin cd -- "$SANDBOX_WORKDIR" && builtin unset -v OLDPWD
 
 # What surrounds the code's own actions in its traps. That for RETURN is not for the functions that set it.

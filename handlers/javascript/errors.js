@@ -7,10 +7,9 @@ const { Immediate, Timeout } = require('internal/timers');
 const util = require('util');
 
 const { inspect } = util;
-// Objects that are shown by their names: methods of most return the object itself, and what is inside is long.
+// Objects that are no results: methods of most return the object itself, and what is inside is long.
 const MACHINES = [EventEmitter, EventTarget, Immediate, Timeout];
 const RESULT = 20000;
-const SHORT = { depth: -1, customInspect: false };
 const INTERNAL = new RegExp(`^\\s+at .*(?:FSReqCallback|${escape(__dirname)}/|node:vm:|node:internal/)[^{]*( \\{)?$`);
 // The first frame of a stack that is not the runner's.
 const FRAME = new RegExp(`\\n +at (?!.*${escape(__dirname)}/)(?:.* \\()?(<cell \\d+>):(\\d+):(\\d+)\\)?(?:\\n|$)`);
@@ -23,8 +22,9 @@ function escape(text) {
   return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 }
 
+/** A value as text; null if it is none to look at. */
 function inspectValue(value) {
-  for (let i = 0; i < MACHINES.length; i++) if (value instanceof MACHINES[i]) return inspect(value, SHORT);
+  for (let i = 0; i < MACHINES.length; i++) if (value instanceof MACHINES[i]) return null;
   const shown = inspect(value);
   return slice(util.types.isNativeError(value) ? clean(shown) : shown, 0, RESULT);
 }

@@ -8,6 +8,7 @@
 folder=${BASH_SOURCE[0]%/*}
 
 start_r() {
+  exec 2>/dev/null # Bash prints how a child ended.
   SANDBOX_RUNNER=/proc/$BASHPID/fd R --vanilla --no-echo --file="$folder/runner.R" \
     <&249 >&251 2>&252 249<&- 250<&- 251>&- 252>&-
   echo "ended $?"

@@ -54,7 +54,8 @@ module Kernel
     Sandbox::Gems.loaded = true if name == 'rubygems'
     return sandbox_require(name) if Sandbox::Gems.loaded
 
-    unless Sandbox::Gems.installed?
+    # Bundler changes RubyGems, which has to be there first.
+    unless Sandbox::Gems.installed? || name.to_s.start_with?('bundler')
       begin
         return sandbox_require(name)
       rescue LoadError

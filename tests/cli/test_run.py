@@ -104,7 +104,7 @@ def test_a_program_and_an_input_with_half_an_emoji_are_read(tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == (PRINTED, f"note: {NOTE}\n")
     given.write_bytes(b"a\xffb")
     done = bash("cat", "--stdin", str(given))
-    assert (done.stdout, done.stderr) == ("a\ufffdb\n", f"note: {NOTE.replace(' code ', ' stdin ')}\n")
+    assert (done.stdout, done.stderr) == ("a\ufffdb", f"note: {NOTE.replace(' code ', ' stdin ')}\n")
 
 
 def test_code_on_the_command_line_with_half_an_emoji_runs() -> None:

@@ -503,7 +503,7 @@ async def test_a_file_of_the_persons_is_replaced_only_when_code_has_closed_it(op
     assert done.notes == (f"saved in {opened.whole}: old.txt", f"deleted in {opened.whole}: kept")
     assert files(opened.whole) == {"old.txt": "a", "new": "b"}
     # Without another run, both versions are kept.
-    done = await opened.run("file = open('/data/whole/old.txt', 'w')", keep_session=False)
+    done = await opened.run("file = os.open('/data/whole/old.txt', os.O_WRONLY | os.O_TRUNC)", keep_session=False)
     assert [note.code for note in done.notes] == ["results_beside", "results_incomplete"]
     assert files(opened.whole) == {"old.txt": "a", "old.from-code.txt": "", "new": "b"}
 

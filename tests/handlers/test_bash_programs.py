@@ -65,6 +65,8 @@ async def test_programs_find_what_the_session_installed(
     program = library.partition(":")[0]
     after = await bash(service, session, f"{code}; {program}")
     assert (after.status, after.stdout.text) == ("ok", "42\n42\n"), after
+    if language == "javascript":
+        assert (await bash(service, session, "npx tiny-answer; npx --no-install tiny-answer")).stdout.text == "42\n42\n"
     if language != "ruby":  # whose programs need Ruby's environment
         other = f"import subprocess; print(subprocess.check_output(['{program}'], text=True))"
         assert (await execute(service, other, session_id=session)).stdout.text == "42\n\n"

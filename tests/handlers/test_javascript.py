@@ -302,18 +302,18 @@ def test_the_run_does_not_wait_for_what_cannot_come(node: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "result"),
+    "code",
     [
-        ("process.on('x', () => {})", "[process]"),
-        ("setTimeout(() => {}, 1)", "[Timeout]"),
-        ("require('readline').createInterface({ input: process.stdin })", "[Interface]"),
-        ("require('net').createServer()", "[Server]"),
-        ("Promise.resolve(new (require('net').Socket)())", "[Socket]"),
-        ("new AbortController().signal", "[AbortSignal]"),
+        "process.on('x', () => {})",
+        "setTimeout(() => {}, 1)",
+        "require('readline').createInterface({ input: process.stdin })",
+        "require('net').createServer()",
+        "Promise.resolve(new (require('net').Socket)())",
+        "new AbortController().signal",
     ],
 )
-def test_the_inside_of_a_machine_is_no_result(node: Runner, code: str, result: str) -> None:
-    assert node.run(code).result == result
+def test_the_inside_of_a_machine_is_no_result(node: Runner, code: str) -> None:
+    assert node.run(code).result is None
 
 
 def test_the_run_lasts_until_the_work_that_it_started_is_done(node: Runner) -> None:

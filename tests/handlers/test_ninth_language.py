@@ -115,7 +115,7 @@ async def test_input_is_empty_and_a_long_result_is_cut(service: Service) -> None
 
 async def test_code_reads_the_text_that_the_call_gives_it(service: Service) -> None:
     given = await execute(service, "$| = 1; print scalar <STDIN>; system 'cat'", language="perl", stdin="é\ntwo")
-    assert given.stdout.text == "é\ntwo\n"
+    assert given.stdout.text == "é\ntwo"
     after = await execute(service, "print defined(<STDIN>) ? 1 : 0", language="perl", session_id=given.session_id)
     assert after.stdout.text == "0"
 

@@ -419,6 +419,13 @@ def test_a_signal_ends_the_interpreter(ruby: Runner, code: str, asked: dict[str,
         ruby.run(f"$stdout.sync = true; at_exit {{ puts 'bye' }}; {code}", None, **asked)
 
 
+def test_bundler_finds_rubygems(ruby: Runner) -> None:
+    assert (
+        ruby.run("require 'bundler'; defined?(Bundler::VERSION) && Gem::Specification.respond_to?(:each)").result
+        == "true"
+    )
+
+
 def test_the_runner_ends_with_its_input_even_if_threads_still_run(ruby: Runner) -> None:
     ruby.run("Thread.new { sleep }; at_exit { sleep }; nil")
     assert ruby.end_input() == 0

@@ -66,6 +66,7 @@ def missing_header(header: str) -> str:
         ("r", "  there is no package called \u2018ggplot2\u2019\n", "ggplot2"),
         ("go", "main.go:2:8: cannot find module providing package github.com/a/b: lookup off\n", "github.com/a/b"),
         ("go", "go: module github.com/a/b: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
+        ("javascript", "npm error request to http://x/tsc failed: cache mode is 'only-if-cached' but\n", "typescript"),
         ("go", "go: github.com/a/b@latest: module lookup disabled by GOPROXY=off\n", "github.com/a/b"),
         (
             "javascript",
@@ -73,7 +74,6 @@ def missing_header(header: str) -> str:
             "lodash",
         ),
         ("ruby", "ERROR:  Could not find a valid gem 'colorize' (>= 0) in any repository\n", "colorize"),
-        ("python", "ERROR: No matching distribution found for humanize==4\n", "humanize"),
         ("java", "error: package com.google.gson does not exist\n", "the library that contains com.google.gson"),
         ("cpp", "main.cpp:1:10: fatal error: boost/any.hpp: No such file or directory\n", "libboost-dev"),
         ("cpp", "main.cpp:1:10: fatal error: png.h: No such file or directory\n", "the library that contains png.h"),

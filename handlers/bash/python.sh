@@ -1,7 +1,0 @@
-# The session's Python: systems do not always have `python`, and the system's pip is not that of the session.
-
-builtin type -P python >/dev/null || python() { python3 "$@"; }
-
-pip() { python3 -m pip "$@"; }
-
-pip3() { python3 -m pip "$@"; }
