@@ -25,7 +25,7 @@ read_request() {
     esac
     if [[ $name == __stdin ]]; then
       # A pipe, since it may be longer than what the disk has room for.
-      exec 7< <(printf %s "$value")
+      exec 7< <(printf %s "$value" 2>/dev/null)
       stdin=/proc/$$/fd/7
     elif [[ $name =~ ^[a-zA-Z_][a-zA-Z_0-9]*$ && $name != __sandbox_* ]]; then
       printf -v value %q "$value"

@@ -278,7 +278,7 @@ class Cell {
       if (type === 'ImportNamespaceSpecifier') text = `${name} = ${text}`;
       else {
         const key = type === 'ImportDefaultSpecifier' ? 'default' : imported.name ?? JSON.stringify(imported.value);
-        parts.push(`${key}: ${name}`);
+        parts.push(`${key}: ${name} = ${missing(module, key)}`);
       }
     }
     if (parts.length) text = `({ ${parts.join(', ')} } = ${text})`;
@@ -288,6 +288,13 @@ class Cell {
   blank(start, end) {
     if (start < end) this.edits.replace(start, end, `;${spaces(this.code.slice(start + 1, end))}`);
   }
+}
+
+/** Throws what an import throws that finds no such name. */
+function missing(module, key) {
+  const message = `The requested module ${module} does not provide an export named '${key}'`;
+  const shown = JSON.stringify(`SyntaxError: ${message}\n    at import`);
+  return `(() => { throw Object.assign(new SyntaxError(${JSON.stringify(message)}), { stack: ${shown} }) })()`;
 }
 
 /** As many spaces as the text has characters, on as many lines. */

@@ -40,6 +40,17 @@ class Output extends Writable {
     }
   }
 
+  // As far as its user sees, it ends; the next run needs it again.
+  end(...given) {
+    const done = typeof given.at(-1) === 'function' ? given.pop() : null;
+    if (given.length && given[0] !== null) this.write(...given);
+    process.nextTick(() => {
+      this.emit('finish');
+      done?.();
+    });
+    return this;
+  }
+
   destroy() {
     return this;
   }

@@ -55,7 +55,7 @@ def notes_on_text(**texts: str) -> list[Note]:
 
 
 def checked_code(code: str, limit: int) -> str:
-    """The code as valid Unicode."""
+    """The code as valid Unicode, without the byte order mark with which some editors begin a file."""
     size = len(code.encode(errors="surrogatepass"))
     if not code.strip():
         raise InvalidArgument("code is empty", "give the source to run")
@@ -66,7 +66,7 @@ def checked_code(code: str, limit: int) -> str:
             size=size,
             limit=limit,
         )
-    return valid(code)
+    return valid(code).removeprefix("\ufeff")
 
 
 def checked_stdin(stdin: str, language: Language) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -264,3 +265,62 @@ def test_code_that_ends_early_leaves_whatever_it_is_in(bash: Runner, form: str) 
         assert (run.out, run.exit_code) == ("", code), run.err
         assert bash.run("cat kept; echo $k").out == f"kept\n{code}\n"
         (bash.workdir / "log").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err"),
+    [
+        ("set -x; echo hi; exit 3", "hi\n", "+ echo hi\n+ exit 3\n"),
+        ("set -ex; echo hi; false; echo no", "hi\n", "+ echo hi\n+ false\n"),
+        (
+            "set -x; trap 'echo x' EXIT; trap - EXIT; trap 'echo u' USR1; kill -USR1 0; false",
+            "u\n",
+            "+ trap 'echo x' EXIT\n+ trap - EXIT\n+ trap 'echo u' USR1\n+ kill -USR1 0\n++ echo u\n+ false\n",
+        ),
+        ("trap 'echo E; exit 1' ERR; f() { false; echo f; }; f; x=$(false; echo v); echo $x", "f\nv\n", ""),
+        ("set -e; trap 'echo E' ERR; f() { false; echo no; }; f; echo no", "", ""),
+        ("set -Eeu; trap 'echo \"E$? $LINENO\"' ERR\nf() { false; }\nf", "E1 2\n", ""),
+        (
+            "trap 'a\nb' ERR; trap c USR1; trap; trap -p ERR; trap - ERR USR1; trap",
+            "trap -- 'c' SIGUSR1\n" + 2 * "trap -- 'a\nb' ERR\n",
+            "",
+        ),
+        ("trap 'echo D' DEBUG; echo a; trap - DEBUG; echo b", "D\na\nD\nb\n", ""),
+        ("trap '[[ $BASH_COMMAND != *bad* ]] || exit 9' DEBUG; echo ok; echo bad >bad; echo no", "ok\n", ""),
+        ("f() { trap 'echo ret' RETURN; echo in; }; f; trap - RETURN; g() { :; }; g", "in\nret\n", ""),
+        ("trap x NOSUCH 2>/dev/null; echo $?; trap x USR1; echo $?", "1\n0\n", ""),
+        ("[[ -v status ]] || readonly status=2; exit 3", "", ""),
+        ("set -- -v -n 3; while getopts vn: o; do echo $o; done", "v\nn\n", ""),
+        ("exit 1 2; echo $?; exit 08; echo no", "1\n", "./script.sh: line 1: exit: too many arguments\n"),
+    ],
+)
+def test_traps_traces_and_options_are_those_of_a_script(bash: Runner, code: str, out: str, err: str) -> None:
+    code = code.replace("kill -USR1 0", "kill -USR1 $BASHPID")
+    for _ in range(2):
+        run = bash.run(code)
+        assert (run.out, re.sub(r"USR1 \d+", "USR1 0", run.err)) == (out, err)
+    assert not (bash.workdir / "bad").exists()
+
+
+def test_the_next_run_has_the_usual_output_again(bash: Runner) -> None:
+    assert bash.run("exec > >(tee log) 2>&1; echo one; nosuch >&2").out.startswith("one\n./script.sh: line 1: nosuch: ")
+    run = bash.run("echo two; cat log >&2")
+    assert (run.out, run.err.count("one\n")) == ("two\n", 1)
+    bash.run("exec 1>&- 2>&-")
+    assert bash.run("echo three").out == "three\n"
+
+
+@pytest.mark.parametrize(
+    "code", ["echo $(date | tr 0-9 x", "diff <(echo a <(echo b)", "echo 'a", "if true; then", "x=(1 2"]
+)
+def test_what_is_not_closed_is_an_error_that_keeps_the_state(bash: Runner, code: str) -> None:
+    run = bash.run(f"x=kept; echo before\n{code}\necho no")
+    assert (run.out, run.status) == ("before\n", "error")
+    assert "unexpected EOF" in run.err or "unexpected end of file" in run.err
+    bash.run("x=kept")
+    assert bash.run("echo $x").out == "kept\n"
+
+
+def test_input_that_is_not_read_is_no_error(bash: Runner) -> None:
+    run = bash.run("read -r first; echo $first", {"__stdin": "first\n" + "x" * 500_000})
+    assert (run.out, run.err) == ("first\n", "")

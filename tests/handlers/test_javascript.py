@@ -316,6 +316,20 @@ def test_the_inside_of_a_machine_is_no_result(node: Runner, code: str) -> None:
     assert node.run(code).result is None
 
 
+def test_an_import_of_a_name_that_does_not_exist_is_an_error(node: Runner) -> None:
+    run = node.run("import { readFileSync, readFileSynk } from 'fs'; console.log(typeof readFileSynk)")
+    error = "SyntaxError: The requested module 'fs' does not provide an export named 'readFileSynk'\n    at import\n"
+    assert (run.out, run.err, run.exit_code) == ("", error, 1)
+
+
+def test_output_that_the_code_has_ended_is_there_in_the_next_run(node: Runner) -> None:
+    code = "const { Readable } = require('stream')\nawait require('stream/promises').pipeline(Readable.from(['a\\n']), process.stdout)"
+    for _ in range(2):
+        assert node.run(code).out == "a\n"
+    assert node.run("process.stdout.end('b', () => console.log('ended')); 0").out == "bended\n"
+    assert node.run("console.log('c')").out == "c\n"
+
+
 def test_the_run_lasts_until_the_work_that_it_started_is_done(node: Runner) -> None:
     run = node.run(
         "setTimeout(() => console.log('timer'), 20)\n"

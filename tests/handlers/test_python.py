@@ -276,6 +276,17 @@ def test_libraries_installed_later_are_also_found_by_children(runner: Runner, tm
     assert (run.out, run.result) == ("libraries\n", "0")
 
 
+def test_a_text_is_read_with_its_own_line_ends(runner: Runner) -> None:
+    assert runner.run("import sys; sys.stdin.read()", {"__stdin": "a\r\nb\rc"}).result == repr("a\r\nb\rc")
+
+
+def test_each_run_gives_its_warnings(runner: Runner) -> None:
+    for number in (1, 2):
+        assert runner.run("import warnings; warnings.warn('careful')").err.startswith(
+            f"<cell {number}>:1: UserWarning: careful"
+        )
+
+
 def test_libraries_come_before_those_of_the_environment(runner: Runner) -> None:
     run = runner.run("import sys, os\n[p.endswith('site-packages') for p in sys.path].index(True)")
     assert run.result is not None

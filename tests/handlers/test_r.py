@@ -544,3 +544,7 @@ def test_the_examples_run(r: Runner, example: dict[str, str]) -> None:
     run = r.run(example["code"])
     assert (run.status, run.err) == ("ok", "")
     assert run.result is not None
+
+
+def test_code_can_have_the_line_ends_of_windows(r: Runner) -> None:
+    assert r.run("f <- function(a) {\r\n a + 1 }\r\ncat(f(1), '\\n')\r\n").out == "2 \n"

@@ -20,7 +20,7 @@ run_cell <- function(request) {
   variables <- if (request$variables != "{}") json_value(request$variables)
   if (!is.null(variables[["__stdin"]])) give_input(variables[["__stdin"]])
   for (name in setdiff(names(variables), "__stdin")) assign(name, variables[[name]], envir = globalenv())
-  code <- json_text(request$code)
+  code <- gsub("\r\n", "\n", json_text(request$code), fixed = TRUE) # which R's parser takes only from files
   cell_name <<- sprintf("<cell %s>", request$cell)
   lines <- strsplit(code, "\n", fixed = TRUE)[[1L]]
   statements <- parse_cell(code, srcfilecopy(cell_name, lines))

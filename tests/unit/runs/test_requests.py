@@ -45,6 +45,10 @@ def test_a_language_whose_runner_gives_no_input_refuses_it() -> None:
         checked_stdin("7", Language(PYTHON.folder, without))
 
 
+def test_a_byte_order_mark_is_no_code() -> None:
+    assert checked_code("\ufeffprint('\ufeff')", 100) == "print('\ufeff')"
+
+
 def test_code_and_variables_become_valid_too() -> None:
     assert checked_code("'\ud800'", 5) == "'\ufffd'"
     assert json.loads(checked_variables({"x": {"\udfff": ["\ud800"]}}, PYTHON)) == {"x": {"\ufffd": ["\ufffd"]}}

@@ -49,6 +49,7 @@ class Session:
         name = f"<cell {number}>"
         self._remember(name, source)
         names = self.names
+        names.pop("__warningregistry__", None)  # each cell gives its warnings, as each script does
         names.update(variables)
         try:
             statements, expression = _compile(source, name)

@@ -117,7 +117,9 @@ def _move_high(*descriptors: int) -> list[int]:
 
 
 def _open(descriptor: int):
-    return open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+    # As in any Python process, line ends that are read stay what they are.
+    mode, newline = ("w", None) if descriptor else ("r", "\n")
+    return open(descriptor, mode, encoding="utf-8", newline=newline, closefd=False)
 
 
 def _settle(stream) -> bool:
