@@ -21,23 +21,23 @@ __sandbox_returning='if { [[ ${FUNCNAME-} != @(trap|__sandbox_trap) ]]; } 2>/dev
 # is long code, since the shell reads its script byte by byte.
 __sandbox_begin() {
   exec <"$1"
-  __sandbox_interrupted=false __sandbox_stopped= __sandbox_skipped= __sandbox_exits= __sandbox_code= __sandbox_errtrace= OPTIND=1
+  __sandbox_interrupted=false __sandbox_stopped= __sandbox_skipped= __sandbox_exits= __sandbox_code= OPTIND=1
   if ((${#2} > 32768)); then
     __sandbox_code=$2
   else
     __sandbox_check "$2"
   fi
-  [[ $2 == *@(set +([!$'\n'])-*([a-zA-Z])E|set -*([a-zA-Z])E|errtrace)* ]] && __sandbox_errtrace=1
+  __sandbox_text=$2
   __sandbox_trap ERR -
   __sandbox_trap INT -
   builtin set -E
   __sandbox_say begun "${__sandbox_code:+whole}"
 }
 
-# Finds what has to be evaluated. What `$(` does not close would end the shell even then, so it ends another one.
+# Finds what has to be evaluated. A `$(` that nothing closes would end the shell, here and then: it has more opening brackets.
 __sandbox_check() {
-  builtin local function="__sandbox_checked() { if builtin false; then {"$'\n'"$1"$'\n'"}; fi; }"
-  if [[ $1 != *[$'$<>']'('* ]]; then
+  builtin local function="__sandbox_checked() { if builtin false; then {"$'\n'"$1"$'\n'"}; fi; }" open="${1//[!(]}" closed="${1//[!)]}"
+  if ((${#open} <= ${#closed})); then
     builtin eval "$function" && builtin unset -f __sandbox_checked || __sandbox_code=$1
   elif ! (builtin eval "$function"); then
     __sandbox_code=$1
@@ -177,8 +177,9 @@ __sandbox_trap() {
   case $1/$2 in
     ERR/- | ERR/) builtin trap "$__sandbox_failing$__sandbox_unwinding" ERR ;;
     ERR/*)
-      builtin local inherited
-      builtin printf -v inherited "$__sandbox_inherited" $((${#FUNCNAME[@]} - 2)) "${__sandbox_errtrace:+*|}0.$BASH_SUBSHELL"
+      builtin local inherited where=0.$BASH_SUBSHELL
+      [[ $__sandbox_text =~ errtrace|set\ +(-[a-zA-Z]+\ +)*-[a-zA-Z]*E ]] && where='*'
+      builtin printf -v inherited "$__sandbox_inherited" $((${#FUNCNAME[@]} - 2)) "$where"
       builtin trap "$__sandbox_failing$inherited$2"$'\n;; esac; '"$__sandbox_unwinding" ERR
       ;;
     RETURN/- | DEBUG/-) builtin trap : "$1" ;; # A function cannot remove them.
