@@ -1,7 +1,7 @@
-# Finds the regular files that a run created or changed. Bash cannot read the time or the inode of a file, only compare the age
-# of two files: a file counts if it did not exist before, or if it is not older than a stamp file made when the run started.
-# File times are coarse, so the stamp is made again until every file is older: this takes a few milliseconds if a file has
-# just changed.
+# Finds the regular files that a run created or changed. Bash cannot read the time or the inode of a file, only compare
+# the age of two files: a file counts if it did not exist before, or if it is not older than a stamp file made when the
+# run started. File times are coarse, so the stamp is made again until every file is older: this takes a few
+# milliseconds if a file has just changed.
 
 root=$SANDBOX_WORKDIR
 figures=$SANDBOX_FIGURES

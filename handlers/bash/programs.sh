@@ -7,7 +7,8 @@ pip() { python3 -m pip "$@"; }
 
 pip3() { python3 -m pip "$@"; }
 
-# npx itself finds programs only in the package around the working directory. The session's are where Node finds its libraries.
+# npx itself finds programs only in the package around the working directory. The session's are where Node finds its
+# libraries.
 npx() {
   builtin local at=1 program
   while [[ ${!at-} == @(-y|--yes|--no|--no-install|-q|--quiet) ]]; do at=$((at + 1)); done

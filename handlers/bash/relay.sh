@@ -9,8 +9,8 @@ most=200
 source "$handler/request.sh"
 source "$handler/files.sh"
 
-# What surrounds the code in the script. An error in an expression is the one way to set the number of the next line. If the code
-# ends early, the shell skips to the mark.
+# What surrounds the code in the script. An error in an expression is the one way to set the number of the next line. If
+# the code ends early, the shell skips to the mark.
 number='\n{ LINENO=%d __sandbox_nothing=$((1/0)); } 2>/dev/null\n'
 end='
 #__sandbox
@@ -28,8 +28,8 @@ write() {
   fi >&8 2>/dev/null
 }
 
-# Writes a frame of this kind to standard output. Once a stream has been written to, bash writes text that ends with a newline in
-# one write, as a frame requires.
+# Writes a frame of this kind to standard output. Once a stream has been written to, bash writes text that ends with a
+# newline in one write, as a frame requires.
 frame() {
   local frame
   printf -v frame '\x1e%s%s%d\n%s\n' "$nonce" "$1" $((${#2} + 1)) "$2"

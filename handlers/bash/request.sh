@@ -1,5 +1,5 @@
-# Reads the server's request. Each step looks only at the start of the text, since bash's patterns take quadratic time on long
-# text.
+# Reads the server's request. Each step looks only at the start of the text, since bash's patterns take quadratic time
+# on long text.
 
 head='^"cell":[0-9]+,"variables":\{'
 pair='^,?"(([^"\\]|\\.)*)":("(([^"\\]|\\.)*)"|[][{}]|[^]",{}[]+)'

@@ -1,24 +1,25 @@
-# What the shell that runs the code knows of the runner. Its names begin with __sandbox_, but for the functions that take the place
-# of programs and builtins.
+# What the shell that runs the code knows of the runner. Its names begin with __sandbox_, but for the functions that
+# take the place of programs and builtins.
 #
-# Bash cannot leave running code from a trap or a function and keep its state. But a DEBUG trap that returns 2 under `extdebug`
-# makes it return from one function after the other, one that returns 1 skips a command, and `break` leaves all loops at once. That
-# is how `exit`, `set -e` and SIGINT end the code.
+# Bash cannot leave running code from a trap or a function and keep its state. But a DEBUG trap that returns 2 under
+# `extdebug` makes it return from one function after the other, one that returns 1 skips a command, and `break` leaves
+# all loops at once. That is how `exit`, `set -e` and SIGINT end the code.
 
 builtin source "${BASH_SOURCE[0]%/*}/programs.sh"
 builtin cd -- "$SANDBOX_WORKDIR" && builtin unset -v OLDPWD
 __sandbox_streams=/proc/$PPID/fd # Of runner.sh: 1 is standard output, 5 is standard error.
 
-# The runner's own actions, unseen by `set -x`, and what surrounds those of the code. Without `set -E`, functions and subshells do
-# not inherit the action for ERR, but that of the runner. The action for RETURN is not for the functions that set it.
+# The runner's own actions, unseen by `set -x`, and what surrounds those of the code. Without `set -E`, functions and
+# subshells do not inherit the action for ERR, but that of the runner. The action for RETURN is not for the functions
+# that set it.
 __sandbox_interrupting='{ __sandbox_interrupt; } 2>/dev/null'
 __sandbox_failing='{ __sandbox_failed $?; } 2>/dev/null; '
 __sandbox_inherited='case $((${#FUNCNAME[@]} > %d)).$BASH_SUBSHELL in %s) '
 __sandbox_unwinding='{ __sandbox_unwind; } 2>/dev/null'
 __sandbox_returning='if { [[ ${FUNCNAME-} != @(trap|__sandbox_trap) ]]; } 2>/dev/null; then'
 
-# Begins a run. Code that is no complete script is evaluated instead, since an error of syntax in its script would end the shell; so
-# is long code, since the shell reads its script byte by byte.
+# Begins a run. Code that is no complete script is evaluated instead, since an error of syntax in its script would end
+# the shell; so is long code, since the shell reads its script byte by byte.
 __sandbox_begin() {
   exec <"$1"
   __sandbox_interrupted=false __sandbox_stopped= __sandbox_skipped= __sandbox_exits= __sandbox_code= OPTIND=1
@@ -34,14 +35,18 @@ __sandbox_begin() {
   __sandbox_say begun "${__sandbox_code:+whole}"
 }
 
-# Finds what has to be evaluated. A `$(` that nothing closes would end the shell, here and then: it has more opening brackets.
+# Finds what has to be evaluated. A `$(` that nothing closes would end the shell, here and then: it has more opening
+# brackets.
 __sandbox_check() {
-  builtin local function="__sandbox_checked() { if builtin false; then {"$'\n'"$1"$'\n'"}; fi; }" open="${1//[!(]}" closed="${1//[!)]}"
+  builtin local open="${1//[!(]}" closed="${1//[!)]}"
+  builtin local function="__sandbox_checked() { if builtin false; then {"$'\n'"$1"$'\n'"}; fi; }"
   if ((${#open} <= ${#closed})); then
     builtin eval "$function" && builtin unset -f __sandbox_checked || __sandbox_code=$1
   elif ! (builtin eval "$function"); then
     __sandbox_code=$1
-    [[ $1 == *extglob* ]] && (builtin shopt -s extglob && builtin eval "$function") || builtin printf -v __sandbox_code '(builtin eval %q)' "$1"
+    # What code with extglob could mean has to be tried.
+    [[ $1 == *extglob* ]] && (builtin shopt -s extglob && builtin eval "$function") ||
+      builtin printf -v __sandbox_code '(builtin eval %q)' "$1"
   fi
 }
 
@@ -70,7 +75,8 @@ __sandbox_report() {
   __sandbox_say done "${__sandbox_stopped:-$__sandbox_status}" "$__sandbox_interrupted"
 }
 
-# Gives the next run the usual output. A program that got the output of this one, as in `exec > >(tee log)`, has time to pass it on.
+# Gives the next run the usual output. A program that got the output of this one, as in `exec > >(tee log)`, has time to
+# pass it on.
 __sandbox_restore() {
   [[ -p $__sandbox_streams/1 && -p $__sandbox_streams/5 ]] || builtin return
   exec >"$__sandbox_streams/1" 2>"$__sandbox_streams/5"

@@ -9,6 +9,7 @@ from ..base.policy import Policy
 from ..base.results import Output, Status
 from ..base.text import whole_end, whole_start
 from ..base.units import format_duration, format_size
+from .requests import RunRequest
 from .run import Outcome
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -109,25 +110,18 @@ def exit_code_of(outcome: Outcome) -> int:
 
 
 def notes_of(
-    outcome: Outcome,
-    usage: Usage,
-    fullness: Fullness,
-    status: Status,
-    policy: Policy,
-    timeout: float,
-    *,
-    last: bool = False,
+    outcome: Outcome, usage: Usage, fullness: Fullness, status: Status, policy: Policy, request: RunRequest
 ) -> list[Note]:
     """One line for each limit that was hit and for state that was lost, with the next step.
 
-    After the `last` run, no state is missed: only a signal that ended the interpreter is told.
+    After the last run, no state is missed: only a signal that ended the interpreter is told.
     """
     notes = []
     hit = limits_hit(usage, fullness, policy)
     match status:
         case "timeout":
-            cause = f"stopped after {format_duration(timeout)}"
-            notes.append(Note(status, cause, Step.MORE_TIME, seconds=timeout))
+            cause = f"stopped after {format_duration(request.timeout)}"
+            notes.append(Note(status, cause, Step.MORE_TIME, seconds=request.timeout))
         case "cpu_limit":
             cause = f"stopped after {format_duration(policy.cpu_time)} of processor time, counted over all processes"
             notes.append(Note(status, cause, "do less per call", seconds=policy.cpu_time))
@@ -148,9 +142,9 @@ def notes_of(
         notes.append(Note("lost", "variables and files are lost"))
     elif outcome.ended:
         ended = f"the interpreter ended with {_ending(outcome.exit_code)}"
-        if not last:
+        if not request.last:
             ended += "; variables are lost, files are kept"
-        if not last or _killed(outcome.exit_code or 0):
+        if not request.last or _killed(outcome.exit_code or 0):
             notes.append(Note("ended", ended, exit_code=outcome.exit_code))
     elif outcome.floods:
         ended = "the interpreter was ended, since processes of the code went on printing"

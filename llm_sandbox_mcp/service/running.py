@@ -119,9 +119,7 @@ class Running:
         if ran.loss is not None:
             notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss.reason}"))
         # The notes that explain the status come first.
-        explanations = notes_of(
-            outcome, ran.usage, ran.fullness, status, policy, request.timeout, last=not ask.keep_session
-        )
+        explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request)
         if status in ("ok", "error", "timeout") and outcome.stderr:
             among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
             check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}

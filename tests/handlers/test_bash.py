@@ -18,6 +18,14 @@ def bash(tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
+def test_it_starts_where_an_earlier_start_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    for name in ("script.sh", "answers"):
+        os.mkfifo(tmp_path / "figures" / name)
+    with start("bash", tmp_path) as bash:
+        assert bash.run("echo hello").out == "hello\n"
+
+
 def test_it_prints_and_has_no_result(bash: Runner) -> None:
     run = bash.run("echo hello")
     assert (run.out, run.err, run.status, run.exit_code, run.result) == ("hello\n", "", "ok", 0, None)

@@ -68,8 +68,7 @@ class Interruptible(Process):
     async def signal(self, number: signal.Signals) -> None:
         self.answer()
 
-    def answer(self) -> None:
-        report = b'{"status": "error", "exit_code": 130}'
+    def answer(self, report: bytes = b'{"status": "error", "exit_code": 130}') -> None:
         for stream, payload in zip(self._streams, (report, b""), strict=True):
             stream.send.send_nowait(f"\x1e{NONCE}.{len(payload)}\n".encode() + payload)
             stream.send.send_nowait(self._after)
@@ -100,6 +99,15 @@ async def test_a_runner_whose_streams_others_go_on_flooding_is_not_used_again(af
     assert (outcome.ending, outcome.floods, outcome.alive) == ("output_limit", floods, not floods)
     assert (outcome.stdout, outcome.dropped) == (b"x" * 100, 100)
     assert outcome.report is not None
+
+
+async def test_a_runner_that_reports_the_end_of_its_interpreter_is_not_used_again() -> None:
+    async with Interruptible() as process:
+        process.answer(b'{"status": "error", "exit_code": 5, "ended": true, "files": ["late"]}')
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
+    assert (outcome.ending, outcome.exit_code, outcome.alive, outcome.ended) == ("exited", 5, False, True)
+    assert outcome.report is not None and outcome.report.files == ("late",)
 
 
 class Cleaning(Interruptible):

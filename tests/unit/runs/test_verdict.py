@@ -14,6 +14,7 @@ from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.base.results import Status
 from llm_sandbox_mcp.runs.protocol import Report
+from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.runs.run import Ending, Outcome
 from llm_sandbox_mcp.runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 
@@ -29,6 +30,7 @@ POLICY = Policy(
     cpu_time=4,
     output=5 << 20,
 )
+REQUEST = RunRequest("", timeout=2, output=1, grace=1)
 USAGES = [Usage(oom, pids, cpu) for oom in (0, 1) for pids in (0, 1) for cpu in (None, 0.5)]
 FULL = [Fullness(disk, entries, large) for disk in (False, True) for entries in (0, 9, 10) for large in (False, True)]
 CODES = [None, 0, 1, 137, 128 + signal.SIGXFSZ, 128 + signal.SIGXCPU]
@@ -49,7 +51,7 @@ SEEN = [*itertools.product(outcomes(), USAGES, FULL)]
 def test_every_limit_that_was_reached_is_reported_once_in_a_line_with_the_next_step() -> None:
     for outcome, usage, full in SEEN:
         status = status_of(outcome, usage, full, POLICY)
-        notes = notes_of(outcome, usage, full, status, POLICY, 2)
+        notes = notes_of(outcome, usage, full, status, POLICY, REQUEST)
         reached = {
             "memory limit of 1MiB": usage.oom_kills > 0,
             "disk limit of 2MiB": full.disk,
@@ -65,7 +67,7 @@ def test_every_limit_that_was_reached_is_reported_once_in_a_line_with_the_next_s
 def test_of_several_limits_the_one_that_decided_is_named_first() -> None:
     for outcome, usage, full in SEEN:
         status = status_of(outcome, usage, full, POLICY)
-        codes = [note.code for note in notes_of(outcome, usage, full, status, POLICY, 2)]
+        codes = [note.code for note in notes_of(outcome, usage, full, status, POLICY, REQUEST)]
         assert status not in codes or codes[0] == status, (outcome, usage, full, codes)
 
 
@@ -97,7 +99,7 @@ def test_if_two_limits_were_reached_one_decides_whatever_the_code_reports() -> N
 )
 def test_the_note_of_a_stopped_run_names_the_limit(status: Status, expected: str) -> None:
     outcome = Outcome("exited", None, True, 1, False, b"", b"", 0, 1.0)
-    assert notes_of(outcome, Usage(), Fullness(), status, POLICY, 2)[0].startswith(expected)
+    assert notes_of(outcome, Usage(), Fullness(), status, POLICY, REQUEST)[0].startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ SEGV = "the program ended with signal SIGSEGV; the usual cause is an invalid mem
 def test_a_note_names_the_signal_that_ended_a_program_unless_a_limit_explains_it() -> None:
     def notes(code: int, usage: Usage = USAGES[0], full: Fullness = FULL[0], *, program: bool = True) -> list[Note]:
         outcome = ended("answered", code, program=program)
-        return notes_of(outcome, usage, full, status_of(outcome, usage, full, POLICY), POLICY, 2)
+        return notes_of(outcome, usage, full, status_of(outcome, usage, full, POLICY), POLICY, REQUEST)
 
     assert notes(128 + signal.SIGSEGV) == [SEGV]
     assert notes(128 + signal.SIGTERM) == ["the program ended with signal SIGTERM"]
@@ -219,8 +221,10 @@ def test_a_note_names_the_signal_that_ended_a_program_unless_a_limit_explains_it
         assert notes(code) == []
     assert notes(128 + signal.SIGSEGV, program=False) == []
     chosen, unclear = (ended("answered", 128 + signal.SIGSEGV, program=True, signalled=one) for one in (False, None))
-    assert notes_of(chosen, USAGES[0], FULL[0], "error", POLICY, 2) == []
-    assert notes_of(unclear, USAGES[0], FULL[0], "error", POLICY, 2) == [SEGV.replace("with signal", "as after signal")]
+    assert notes_of(chosen, USAGES[0], FULL[0], "error", POLICY, REQUEST) == []
+    assert notes_of(unclear, USAGES[0], FULL[0], "error", POLICY, REQUEST) == [
+        SEGV.replace("with signal", "as after signal")
+    ]
     limits = [
         notes(128 + signal.SIGKILL, Usage(oom_kills=1)),
         notes(128 + signal.SIGABRT, Usage(pids_refused=1)),
