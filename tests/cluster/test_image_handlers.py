@@ -32,8 +32,8 @@ OWN = "MARK=of-these-handlers\n"
 def changed_handlers(folder: Path) -> str:
     """A folder with a handler of Bash that no image contains: it sets a variable."""
     shutil.copytree(HANDLERS / "bash", folder / "changed/bash")
-    runner = folder / "changed/bash/runner.sh"
-    runner.write_text(OWN + runner.read_text())
+    shell = folder / "changed/bash/session.sh"
+    shell.write_text(OWN + shell.read_text())
     return str(folder / "changed")
 
 
