@@ -126,7 +126,7 @@ class Libraries(Manager):
 
 
 class Hint(Section):
-    """What an error means in a sandbox: recognized by what it prints, if the code failed."""
+    """What an error means in a sandbox, recognized by what it prints; `runs/hints.py` says after which code."""
 
     stderr: Expression
     """Searched for in the end of standard error; `^` and `$` match at each line.
