@@ -14,7 +14,7 @@ import anyio.to_thread
 from ..backends import copying
 from ..backends.archive import Member
 from ..backends.base import Sandbox
-from ..backends.layout import FIGURES, WORKDIR
+from ..backends.layout import ALIAS, FIGURES, WORKDIR
 from ..base.errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from ..base.messages import Note, Step
 from ..base.principal import Principal
@@ -43,7 +43,7 @@ def inner_path(path: str) -> str:
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
         raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes", _RELATIVE)
-    below = path.removeprefix(WORKDIR + "/")
+    below = path.removeprefix(f"{ALIAS}/" if path.startswith(f"{ALIAS}/") else f"{WORKDIR}/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
         raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}", _RELATIVE)

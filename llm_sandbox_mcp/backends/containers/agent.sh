@@ -13,7 +13,8 @@
 #   looked               -> nothing: that command is over, or is no longer waited for
 #   end                  the container is going to be removed: the agent ends -> nothing
 # The end of its input means that the server has ended. Then the agent ends, its container ends too, and the engine removes it.
-# Its second argument is a program that the engine needs in addition.
+# Its second argument is a program that the engine needs in addition, its third the other name of the working directory, in a
+# folder in memory that is there only for it; empty if there is no such folder.
 # In a container that somebody else made (the first argument is "joined") the agent is one process among others: it unpacks no
 # template, and the container goes on when the agent ends.
 count() { # controller file key
@@ -62,6 +63,7 @@ if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
 fi
 mkdir -p /home/figures /home/libraries
+[ -z "${3-}" ] || { ln -s /sandbox "$3" && chmod 555 "${3%/*}"; } 2>/dev/null
 looking=
 echo "ready $PATH"
 while read -r verb name group; do # the last variable gets the rest of the line
