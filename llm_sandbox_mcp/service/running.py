@@ -1,10 +1,14 @@
 """Checks what callers ask for, does it in a session, and reports what came of it."""
 
+import posixpath
+from collections.abc import Sequence
+
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
-from ..base.messages import Note
+from ..base.messages import Note, listed
 from ..base.policy import narrow
-from ..base.results import Execution, Installation
+from ..base.results import Artifact, Execution, Installation
+from ..base.text import one_line
 from ..files.artifacts import long_streams
 from ..languages.languages import Language
 from ..languages.places import Places
@@ -26,6 +30,9 @@ from .preparation import Preparation
 from .sessions import Sessions
 from .views import Views
 from .work import Result, Work
+
+_PATHS_SHOWN, _PATH_SHOWN = 3, 100
+"""Files outside of the working directory that a note names, and how many characters of each path."""
 
 
 class Running:
@@ -126,6 +133,8 @@ class Running:
             given, failed = bool(request.stdin), status != "ok"
             hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
             explanations += [hint] if hint is not None else []
+        if ran.sandbox is not None:
+            explanations += _notes_on_outside(ran.outside, artifacts)
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
@@ -151,3 +160,15 @@ def _note_of_lacking(language: Language, places: Places) -> Note:
     cause = f"{language.name} has none of the libraries that belong to it, since they could not be prepared"
     step = "only the operator can fix this, and finds the reason with `llm-sandbox-mcp doctor`"
     return Note("no_libraries", cause, step, language=language.name, reason=places.lacking)
+
+
+def _notes_on_outside(paths: Sequence[str], artifacts: Sequence[Artifact]) -> list[Note]:
+    """A note if a run left files outside of the working directory, which nobody gets, and not in it as well."""
+    names = {posixpath.basename(artifact.name) for artifact in artifacts}
+    left = sorted(path for path in paths if posixpath.basename(path) not in names)
+    if not left:
+        return []
+    stay, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
+    cause = f"{one_line(listed((path[:_PATH_SHOWN] for path in left), _PATHS_SHOWN))} {stay} in the sandbox"
+    step = f"save {them} in the working directory to get {them} back"
+    return [Note("files_outside", cause, step, number=len(left))]

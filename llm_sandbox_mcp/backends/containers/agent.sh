@@ -8,7 +8,8 @@
 #   signal NAME GROUP    -> nothing
 #   pause GROUP...       -> nothing: all processes are stopped; those that the engine started go on, without these groups of
 #                        code, and so does a command of the server
-#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
+#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU TOUCHED"; the word is new each time, CPU is in
+#                        microseconds, TOUCHED is 1 if /home or /tmp has changed since a command of the server touched .seen
 #   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
 #   looked               -> nothing: that command is over, or is no longer waited for
 #   end                  the container is going to be removed: the agent ends -> nothing
@@ -58,6 +59,7 @@ else
   head -c "$size" | tar -x -z -f - -C /opt/handlers
 fi || { echo "missing writable /opt/handlers"; exit 1; }
 : >/opt/handlers/.beat
+: >/opt/handlers/.seen
 if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   # Only these two folders, whatever else code has put into the archive.
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
@@ -91,7 +93,9 @@ while read -r verb name group; do # the last variable gets the rest of the line
         read -r count <"/sys/fs/cgroup/$place/cpuacct.usage"
         count=${count%???} # nanoseconds to microseconds
       done
-      echo "usage $name $kills $refused $count"
+      touched=0
+      [ ! /tmp -nt /opt/handlers/.seen ] && [ ! /home -nt /opt/handlers/.seen ] || touched=1
+      echo "usage $name $kills $refused $count $touched"
       ;;
     look)
       # In the background, because code can stop it; one that is still busy is no longer waited for.
