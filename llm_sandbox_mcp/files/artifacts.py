@@ -5,6 +5,7 @@ import posixpath
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from ..runs.protocol import MAX_FILES, Report
 from ..runs.run import Outcome
 from .images import identify
 from .media import mime_type
-from .pictures import can_be_shown, may_be_shown
+from .pictures import Pictures, can_be_shown, choose, may_be_shown
 
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"
@@ -162,6 +163,10 @@ class ArtifactStore:
             return await anyio.Path(kept.file).read_bytes() if kept.viewable else None
         except FileNotFoundError:  # it was dropped meanwhile
             return None
+
+    async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
+        """Which of these artifacts that are pictures are shown as they are, and which are not."""
+        return await choose(artifacts, partial(self.picture, session_id))
 
     async def put(self, session: Owned, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""

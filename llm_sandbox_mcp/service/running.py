@@ -25,6 +25,7 @@ from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 from .ask import Ask, Checked
 from .installing import Installing
 from .output import WholeOutputs
+from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
 from .sessions import Sessions
@@ -52,6 +53,7 @@ class Running:
         self._preparation = preparation
         self._installing = installing
         self._views = views
+        self._overviews = Overviews(parts)
         self._outputs = WholeOutputs()
 
     async def check(self, ask: Ask) -> Checked:
@@ -120,6 +122,9 @@ class Running:
                 if ran.sandbox is not None and ask.keep_session:
                     left_out += await self._outputs.leave(ran.sandbox, long)
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
+            overview = None
+            if ran.sandbox is not None and ask.looks:
+                overview = await self._overviews.of_run(ran.sandbox, session.id, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         work.losses = (ran.loss, ran.ended)
@@ -146,6 +151,7 @@ class Running:
             session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
+            overview=overview,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:

@@ -178,6 +178,6 @@ open('whole.png', 'wb').write(begin + end)
 open('chunks.png', 'wb').write(begin + chunk(b'tEXt', b'') * 80_000 + end)
 """)
     assert {artifact.name for artifact in result.artifacts} == {"whole.png", "chunks.png"}, result
-    blocks = await attach(arena.service, result.session_id, result.artifacts, embed=True)
+    blocks, _ = await attach(arena.service, result.session_id, result.artifacts, embed=True)
     assert [block.name for block in blocks if isinstance(block, ResourceLink)] == ["chunks.png"]
     assert sum(isinstance(block, ImageContent) for block in blocks) == 1

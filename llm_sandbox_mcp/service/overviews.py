@@ -1,0 +1,77 @@
+"""Draws the pictures that cannot be shown as they are as one small picture, in the sandbox that has them."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+
+import anyio
+import anyio.to_thread
+
+from ..backends.base import Sandbox
+from ..backends.layout import FIGURES, WORKDIR
+from ..base.errors import SandboxError
+from ..base.results import Artifact, Overview
+from ..files.pictures import LARGEST, can_be_shown
+from .parts import Parts
+
+_MOST = 25
+"""Pictures on one overview."""
+_SECONDS = 15.0
+
+
+class Overviews:
+    """Makes overviews with the first language that has a program for that, in sandboxes of all languages."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._languages = [language for language in parts.languages.values() if language.handler.overview]
+        self._preparer = parts.preparer
+        self._store = parts.store
+        self._sessions = parts.live
+
+    async def of_run(self, sandbox: Sandbox, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
+        """The overview of those pictures of a run that are not shown as they are; None if all are."""
+        rest = (await self._store.pictures(session_id, artifacts)).rest
+        return await self._made(sandbox, rest) if rest else None
+
+    async def of_artifacts(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
+        """The same, of artifacts from any runs: while the session is open and no code runs in it."""
+        rest = (await self._store.pictures(session_id, artifacts)).rest
+        if not rest:
+            return None
+        try:
+            session = self._sessions.get(session_id)
+            if session.busy:
+                return Overview(lacking="code runs in the session")
+            async with session.exclusive():
+                if not session.has_sandbox:
+                    return Overview(lacking="its sandbox has ended")
+                return await self._made(await session.sandbox(), rest)
+        except SandboxError:
+            return Overview(lacking="the session has ended")
+
+    async def _made(self, sandbox: Sandbox, pictures: Sequence[Artifact]) -> Overview:
+        """What the program prints is from inside the sandbox, and checked like any picture from there."""
+        shown = pictures[:_MOST]
+        lacking = Overview(lacking="the sandbox could not make them smaller")
+        for language in self._languages:
+            if not await self._preparer.ready(language):
+                continue
+            places = await self._preparer.places(language)
+            wanted = [([f"{folder}/{one.name}" for folder in (WORKDIR, FIGURES)], one.size) for one in shown]
+            try:
+                with anyio.move_on_after(_SECONDS):
+                    argv, env = places.argv(language.handler.overview), places.env(sandbox.path)
+                    made = await sandbox.run(argv, env, stdin=_once(json.dumps(wanted)), most=LARGEST + 1)
+                    printed = made.stdout if made.exit_code == 0 else b""
+                    if picture := await anyio.to_thread.run_sync(_checked, printed):
+                        return Overview(picture, tuple(one.name for one in shown))
+            except SandboxError:
+                return lacking
+        return lacking
+
+
+def _checked(printed: bytes) -> bytes:
+    return printed if can_be_shown(printed) else b""
+
+
+async def _once(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
