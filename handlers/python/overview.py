@@ -71,6 +71,8 @@ def made_small(paths: list[str], size: int, side: int):
     with Image.open(path) as picture:
         if picture.mode in ("P", "1"):  # colours of a table cannot be mixed
             picture = picture.convert("RGBA")
+        elif picture.mode.startswith("I"):  # 16 bits a pixel
+            picture = picture.convert("I").point(lambda value: value * (1 / 256)).convert("L")
         picture.thumbnail((side, side))
         picture = ImageOps.exif_transpose(picture).convert("RGBA")
     white = Image.new("RGB", picture.size, "white")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 import anyio
 import anyio.to_thread
@@ -16,13 +17,14 @@ from .parts import Parts
 _MOST = 25
 """Pictures on one overview."""
 _SECONDS = 15.0
+"""Longer than the program works on its pictures."""
 
 
 class Overviews:
     """Makes overviews with the first language that has a program for that, in sandboxes of all languages."""
 
     def __init__(self, parts: Parts) -> None:
-        self._languages = [language for language in parts.languages.values() if language.handler.overview]
+        self._language = next((one for one in parts.languages.values() if one.handler.overview), None)
         self._preparer = parts.preparer
         self._store = parts.store
         self._sessions = parts.live
@@ -52,20 +54,16 @@ class Overviews:
         """What the program prints is from inside the sandbox, and checked like any picture from there."""
         shown = pictures[:_MOST]
         lacking = Overview(lacking="the sandbox could not make them smaller")
-        for language in self._languages:
-            if not await self._preparer.ready(language):
-                continue
-            places = await self._preparer.places(language)
-            wanted = [([f"{folder}/{one.name}" for folder in (WORKDIR, FIGURES)], one.size) for one in shown]
-            try:
-                with anyio.move_on_after(_SECONDS):
-                    argv, env = places.argv(language.handler.overview), places.env(sandbox.path)
-                    made = await sandbox.run(argv, env, stdin=_once(json.dumps(wanted)), most=LARGEST + 1)
-                    printed = made.stdout if made.exit_code == 0 else b""
-                    if picture := await anyio.to_thread.run_sync(_checked, printed):
-                        return Overview(picture, tuple(one.name for one in shown))
-            except SandboxError:
+        wanted = [([f"{folder}/{one.name}" for folder in (WORKDIR, FIGURES)], one.size) for one in shown]
+        with anyio.move_on_after(_SECONDS), suppress(SandboxError):
+            if self._language is None or not await self._preparer.ready(self._language):
                 return lacking
+            places = await self._preparer.places(self._language)
+            argv, env = places.argv(self._language.handler.overview), places.env(sandbox.path)
+            made = await sandbox.run(argv, env, stdin=_once(json.dumps(wanted)), most=LARGEST + 1)
+            printed = made.stdout if made.exit_code == 0 else b""
+            if picture := await anyio.to_thread.run_sync(_checked, printed):
+                return Overview(picture, tuple(one.name for one in shown))
         return lacking
 
 

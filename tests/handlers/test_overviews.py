@@ -21,8 +21,18 @@ LARGE = {
     "in bytes": "Image.frombytes('RGB', (900, 600), os.urandom(900 * 600 * 3)).save('sub/a.png')",
     "on one side": "Image.new('L', (9000, 6000 // 4)).save('sub/a.png')",
     "in pixels": "Image.new('1', (7800, 5200)).save('sub/a.png')",
+    "with 16 bits": "Image.new('I;16', (9000, 900)).save('sub/a.png')",
+    "with a table of colours": "Image.new('P', (9000, 900)).save('sub/a.gif')",
+    "without colours of light": "Image.new('CMYK', (900, 9000)).save('sub/a.jpg')",
 }
-SIZES = {"in bytes": (900, 600), "on one side": (1200, 200), "in pixels": (1200, 800)}
+SIZES = {
+    "in bytes": (900, 600),
+    "on one side": (1200, 200),
+    "in pixels": (1200, 800),
+    "with 16 bits": (1200, 120),
+    "with a table of colours": (1200, 120),
+    "without colours of light": (120, 1200),
+}
 MANY = """
 import matplotlib.pyplot as plt
 for number in range(7):
@@ -56,7 +66,7 @@ async def overview_of(service: Service, run: Execution) -> Overview | None:
 async def test_a_picture_that_is_too_large_to_be_shown_is_made_smaller(service: Service, how: str) -> None:
     code = f"import os\nfrom PIL import Image\nos.makedirs('sub', exist_ok=True)\n{LARGE[how]}"
     run = await execute(service, code, looks=True, keep_session=False)
-    assert run.overview is not None and run.overview.names == ("sub/a.png",), run
+    assert run.overview is not None and run.overview.names == (run.artifacts[0].name,), run
     assert seen(run.overview) == Image("image/jpeg", *SIZES[how])
 
 
