@@ -3,11 +3,12 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
-from ..backends.base import Sandbox
+from ..backends.base import OnBytes, Sandbox
 from ..backends.layout import FIGURES, WORKDIR
 from ..base.errors import SandboxError
 from ..base.results import Artifact, Overview
@@ -55,16 +56,30 @@ class Overviews:
         shown = pictures[:_MOST]
         lacking = Overview(lacking="the sandbox could not make them smaller")
         wanted = [([f"{folder}/{one.name}" for folder in (WORKDIR, FIGURES)], one.size) for one in shown]
-        with anyio.move_on_after(_SECONDS), suppress(SandboxError):
+        with anyio.move_on_after(_SECONDS) as scope, suppress(SandboxError):
             if self._language is None or not await self._preparer.ready(self._language):
                 return lacking
             places = await self._preparer.places(self._language)
             argv, env = places.argv(self._language.handler.overview), places.env(sandbox.path)
-            made = await sandbox.run(argv, env, stdin=_once(json.dumps(wanted)), most=LARGEST + 1)
+            given, enough = _once(json.dumps(wanted)), partial(_until_too_long, scope)
+            made = await sandbox.run(argv, env, stdin=given, most=LARGEST + 1, on_output=enough)
             printed = made.stdout if made.exit_code == 0 else b""
             if picture := await anyio.to_thread.run_sync(_checked, printed):
                 return Overview(picture, tuple(one.name for one in shown))
         return lacking
+
+
+def _until_too_long(scope: anyio.CancelScope) -> OnBytes:
+    """Ends a program that prints more than any picture has: code can print forever in its name."""
+    printed = 0
+
+    async def count(part: bytes) -> None:
+        nonlocal printed
+        printed += len(part)
+        if printed > LARGEST:
+            scope.cancel()
+
+    return count
 
 
 def _checked(printed: bytes) -> bytes:
