@@ -83,6 +83,25 @@ async def test_figures_beyond_the_fourth_are_on_one_picture_also_later(service: 
     assert await overview_of(service, run) == Overview(lacking="the session has ended")
 
 
+async def test_while_code_runs_in_the_session_nothing_is_drawn_and_the_call_does_not_wait(service: Service) -> None:
+    made = await execute(service, MANY)
+    running = anyio.Event()
+
+    async def wait() -> None:
+        async def heard(*_: str) -> None:
+            running.set()
+
+        code = "import time\nprint('runs', flush=True)\ntime.sleep(100)"
+        await execute(service, code, session_id=made.session_id, on_output=heard)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await running.wait()
+        assert await overview_of(service, made) == Overview(lacking="code runs in the session")
+        assert await service.sessions.interrupt(made.session_id)
+    seen(await overview_of(service, made))
+
+
 async def test_nothing_is_drawn_for_pictures_that_are_shown_and_for_who_does_not_look(service: Service) -> None:
     shown = await execute(service, MANY.replace("7", "4"), looks=True)
     assert (len(shown.artifacts), shown.overview) == (4, None)
