@@ -9,13 +9,12 @@ from ..backends.archive import Member
 from ..backends.layout import WORKDIR
 from ..base.errors import BadPath, RequestError, quoted
 from ..base.open_folders import OpenFolder
-from ..base.results import Artifact, HostFile, Overview, Saved, StoreStatistics
+from ..base.results import Artifact, HostFile, Saved, StoreStatistics
 from ..base.units import format_size
 from ..files import hostfiles
 from ..files.artifacts import describe, inner_path
 from ..files.media import mime_type
 from ..files.pictures import Pictures
-from .overviews import Overviews
 from .parts import Parts
 
 
@@ -29,7 +28,6 @@ class Files:
         self._policy = parts.profile.policy()
         self._sessions = parts.live
         self._store = parts.store
-        self._overviews = Overviews(parts)
         self._written = hostfiles.Memory()
 
     async def copy_in(self, session_id: str, path: str, data: bytes, *, executable: bool = False) -> Artifact:
@@ -111,10 +109,6 @@ class Files:
     async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
         """Which of these artifacts are pictures that are shown as they are, and which are pictures that are not."""
         return await self._store.pictures(session_id, artifacts)
-
-    async def overview(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
-        """One small picture of those that are not; None if all are."""
-        return await self._overviews.of_artifacts(session_id, artifacts)
 
     async def save_artifacts(self, session_id: str, names: Iterable[str], host_folder: str) -> Saved:
         """Writes artifacts below a folder of this machine that is open for writing.

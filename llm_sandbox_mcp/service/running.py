@@ -40,7 +40,13 @@ class Running:
     """Does the work of all callers."""
 
     def __init__(
-        self, parts: Parts, sessions: Sessions, preparation: Preparation, installing: Installing, views: Views
+        self,
+        parts: Parts,
+        sessions: Sessions,
+        preparation: Preparation,
+        installing: Installing,
+        views: Views,
+        overviews: Overviews,
     ) -> None:
         self._limits = parts.profile.limits
         self._policy = parts.profile.policy()
@@ -53,7 +59,7 @@ class Running:
         self._preparation = preparation
         self._installing = installing
         self._views = views
-        self._overviews = Overviews(parts)
+        self._overviews = overviews
         self._outputs = WholeOutputs()
 
     async def check(self, ask: Ask) -> Checked:

@@ -59,7 +59,7 @@ def seen(overview: Overview | None) -> Image:
 
 
 async def overview_of(service: Service, run: Execution) -> Overview | None:
-    return await service.files.overview(run.session_id, run.artifacts)
+    return await service.overviews.of_artifacts(run.session_id, run.artifacts)
 
 
 @pytest.mark.parametrize("how", LARGE)
@@ -115,7 +115,7 @@ async def test_what_is_no_picture_has_only_its_name_on_an_overview(service: Serv
     run = await execute(service, code, looks=True)
     assert run.overview is not None and run.overview.names == ("0.png", "1.png", "2.png"), run
     seen(run.overview)
-    single = await service.files.overview(run.session_id, run.artifacts[1:2])
+    single = await service.overviews.of_artifacts(run.session_id, run.artifacts[1:2])
     assert single == Overview(lacking="the sandbox could not make them smaller")
 
 

@@ -89,6 +89,11 @@ class FakeService:
         return self
 
     @property
+    def overviews(self) -> Self:
+        """The fake also stands in for the overviews of the service."""
+        return self
+
+    @property
     def sessions(self) -> Self:
         """The fake also stands in for the sessions of the service."""
         return self
@@ -152,7 +157,7 @@ class FakeService:
     async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
         return await choose(artifacts, self._picture)
 
-    async def overview(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
+    async def of_artifacts(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
         return self.drawn
 
     async def _picture(self, name: str) -> bytes | None:
