@@ -5,6 +5,7 @@ import posixpath
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,7 @@ import anyio.to_thread
 from ..backends import copying
 from ..backends.archive import Member
 from ..backends.base import Sandbox
-from ..backends.layout import FIGURES, WORKDIR
+from ..backends.layout import ALIAS, FIGURES, WORKDIR
 from ..base.errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from ..base.messages import Note, Step
 from ..base.principal import Principal
@@ -26,7 +27,7 @@ from ..runs.protocol import MAX_FILES, Report
 from ..runs.run import Outcome
 from .images import identify
 from .media import mime_type
-from .pictures import can_be_shown, may_be_shown
+from .pictures import Pictures, can_be_shown, choose, may_be_shown
 
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"
@@ -43,7 +44,7 @@ def inner_path(path: str) -> str:
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
         raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes", _RELATIVE)
-    below = path.removeprefix(WORKDIR + "/")
+    below = path.removeprefix(f"{ALIAS}/" if path.startswith(f"{ALIAS}/") else f"{WORKDIR}/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
         raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}", _RELATIVE)
@@ -162,6 +163,10 @@ class ArtifactStore:
             return await anyio.Path(kept.file).read_bytes() if kept.viewable else None
         except FileNotFoundError:  # it was dropped meanwhile
             return None
+
+    async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
+        """Which of these artifacts that are pictures are shown as they are, and which are not."""
+        return await choose(artifacts, partial(self.picture, session_id))
 
     async def put(self, session: Owned, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""

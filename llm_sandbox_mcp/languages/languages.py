@@ -202,6 +202,8 @@ class Handler(Section):
     """Variables that also exist if code has no network: package managers that it calls fail at once."""
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
+    overview: Many[str] = ()
+    """Draws pictures of sessions in all languages as one small picture, where they are too large or too many."""
     companions: Many[str] = ()
     """Languages whose programs code of this one starts: their prepared libraries and those of the session are there."""
     uses: Many[str] = ()

@@ -1,5 +1,6 @@
 """Answers about work: waits for it as long as a call may take, and tells a model what came of it or how far it is."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.types import CallToolResult, ContentBlock
@@ -67,14 +68,15 @@ async def about(
 ) -> tuple[str, Executed | Installed, list[ContentBlock]]:
     """The result of work, or what is known about it if it goes on: as text, as a value, and with its pictures."""
     attached: list[ContentBlock] = []
+    notes: list[str] = []
     if isinstance(result, Execution):
-        attached = await attach(service, result.session_id, result.artifacts)
+        attached, notes = await attach(service, result.session_id, result.artifacts, result.overview)
     if result is not None:
         work.taken()
     if work.installs:
         libraries = installed(result) if isinstance(result, Installation) else _installing(work)
         return describe_installed(libraries), libraries, attached
-    run = executed(result) if isinstance(result, Execution) else _running(work)
+    run = executed(result, notes) if isinstance(result, Execution) else _running(work)
     return describe_run(run), run, attached
 
 
@@ -104,8 +106,8 @@ def _installing(work: Work) -> Installed:
     )
 
 
-def executed(execution: Execution) -> Executed:
-    """The structured content of a run that has ended."""
+def executed(execution: Execution, on_pictures: Sequence[str] = ()) -> Executed:
+    """The structured content of a run that has ended, with what there is to say about its pictures."""
     streams = ("stdout", execution.stdout), ("stderr", execution.stderr)
     notes = [f"{name}: {one.replaced} were replaced by U+FFFD" for name, one in streams if one.replaced]
     return Executed(
@@ -121,7 +123,7 @@ def executed(execution: Execution) -> Executed:
         session_id=execution.session_id,
         session_state=execution.session_state,
         artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
-        notes=[*map(in_words, execution.notes), *notes],
+        notes=[*map(in_words, execution.notes), *notes, *on_pictures],
     )
 
 

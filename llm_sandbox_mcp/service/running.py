@@ -1,10 +1,14 @@
 """Checks what callers ask for, does it in a session, and reports what came of it."""
 
+import posixpath
+from collections.abc import Sequence
+
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
-from ..base.messages import Note
+from ..base.messages import Note, listed
 from ..base.policy import narrow
-from ..base.results import Execution, Installation
+from ..base.results import Artifact, Execution, Installation
+from ..base.text import one_line
 from ..files.artifacts import long_streams
 from ..languages.languages import Language
 from ..languages.places import Places
@@ -21,18 +25,28 @@ from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 from .ask import Ask, Checked
 from .installing import Installing
 from .output import WholeOutputs
+from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
 from .sessions import Sessions
 from .views import Views
 from .work import Result, Work
 
+_PATHS_SHOWN, _PATH_SHOWN = 3, 100
+"""Files outside of the working directory that a note names, and how many characters of each path."""
+
 
 class Running:
     """Does the work of all callers."""
 
     def __init__(
-        self, parts: Parts, sessions: Sessions, preparation: Preparation, installing: Installing, views: Views
+        self,
+        parts: Parts,
+        sessions: Sessions,
+        preparation: Preparation,
+        installing: Installing,
+        views: Views,
+        overviews: Overviews,
     ) -> None:
         self._limits = parts.profile.limits
         self._policy = parts.profile.policy()
@@ -45,6 +59,7 @@ class Running:
         self._preparation = preparation
         self._installing = installing
         self._views = views
+        self._overviews = overviews
         self._outputs = WholeOutputs()
 
     async def check(self, ask: Ask) -> Checked:
@@ -113,6 +128,9 @@ class Running:
                 if ran.sandbox is not None and ask.keep_session:
                     left_out += await self._outputs.leave(ran.sandbox, long)
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
+            overview = None
+            if ran.sandbox is not None and ask.looks:
+                overview = await self._overviews.of_run(ran.sandbox, session.id, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         work.losses = (ran.loss, ran.ended)
@@ -126,6 +144,8 @@ class Running:
             given, failed = bool(request.stdin), status != "ok"
             hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
             explanations += [hint] if hint is not None else []
+        if ran.sandbox is not None:
+            explanations += _notes_on_outside(ran.outside, artifacts)
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
@@ -137,6 +157,7 @@ class Running:
             session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
+            overview=overview,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:
@@ -151,3 +172,15 @@ def _note_of_lacking(language: Language, places: Places) -> Note:
     cause = f"{language.name} has none of the libraries that belong to it, since they could not be prepared"
     step = "only the operator can fix this, and finds the reason with `llm-sandbox-mcp doctor`"
     return Note("no_libraries", cause, step, language=language.name, reason=places.lacking)
+
+
+def _notes_on_outside(paths: Sequence[str], artifacts: Sequence[Artifact]) -> list[Note]:
+    """A note if a run left files outside of the working directory, which nobody gets, and not in it as well."""
+    names = {posixpath.basename(artifact.name) for artifact in artifacts}
+    left = sorted(path for path in paths if posixpath.basename(path) not in names)
+    if not left:
+        return []
+    stay, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
+    cause = f"{one_line(listed((path[:_PATH_SHOWN] for path in left), _PATHS_SHOWN))} {stay} in the sandbox"
+    step = f"save {them} in the working directory to get {them} back"
+    return [Note("files_outside", cause, step, number=len(left))]
