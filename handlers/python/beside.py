@@ -16,6 +16,7 @@ OPTIONS = ("--no-config", "--no-python-downloads", "--no-progress", "--color", "
 CHANGE = re.compile(r"^ ([-+]) ([^=\s]+)(==\S+| @ \S.*)", re.MULTILINE)
 """A library that goes or comes: its name, and its version, or its address if it is not from the index."""
 UNFIT = re.compile(r"^The package `(\S+)` requires `.*, but `\S+` is installed$", re.MULTILINE)
+WHERE = re.compile(r"^Using .*\n")
 SIZE = re.compile(r"\bsize = (\d+)")
 
 
@@ -26,13 +27,19 @@ def main(uv, libraries, index, *names):
     again = [name for name, which in added.items() if name in prepared and which == f"=={version_of(prepared[name])}"]
     new = [f"{name}{which}" for name, which in added.items() if name not in again]
     if new:
-        check_room(new, (uv, "pip", "compile", *here, *index, "--no-deps", "--format", "pylock.toml", "-"))
+        lock = run(
+            uv, "pip", "compile", *here, *index, "--no-deps", "--format", "pylock.toml", "-", given="\n".join(new)
+        )
+        check_room(new, lock)
     if again:
         run(uv, "pip", "uninstall", *here, "--target", libraries, "--", *again)
     if new:
         # uv's cache stays in its default place, below HOME like the libraries: with hard links, files take space once.
-        options = ("--no-deps", "--link-mode", "hardlink", "--target", libraries)
-        os.execv(uv, (uv, "pip", "install", *here, *index, *options, "--", *new))
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/pylock.toml", "w", encoding="utf-8") as file:
+                file.write(lock)
+            install = (uv, "pip", "install", *here, "--link-mode", "hardlink", "--target", libraries, "-r", file.name)
+            sys.exit(subprocess.run(install).returncode)
 
 
 def plan(uv, index, names, prepared, there):
@@ -87,18 +94,17 @@ def model(uv, folder, there, added):
     return ("--python", f"{folder}/bin/python", *OPTIONS)
 
 
-def run(*command, why=""):
+def run(*command, given="", why=""):
     """What uv prints; if it fails, exits as it does, and says at last `why` it was run."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, input=given, capture_output=True, text=True)
     if done.returncode:
-        print(done.stderr, why, sep="", file=sys.stderr)
+        print(WHERE.sub("", done.stderr), why, sep="", file=sys.stderr)
         sys.exit(done.returncode)
     return done.stdout or done.stderr
 
 
-def check_room(new, locking):
+def check_room(new, lock):
     """Exits if what would be downloaded does not fit below HOME before it is unpacked, as far as sizes are known."""
-    lock = subprocess.run(locking, input="\n".join(new), capture_output=True, text=True).stdout
     # All wheels of a library are listed, and one of them is downloaded.
     wheels = [package.partition("\nwheels = ")[2] for package in lock.split("[[packages]]")]
     needed = sum(min(map(int, SIZE.findall(sizes)), default=0) for sizes in wheels)
