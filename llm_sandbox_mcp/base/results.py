@@ -140,6 +140,8 @@ class Installation:
     """All that are installed in the session now."""
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
+    notes: tuple[Note, ...] = ()
+    """Which libraries have another version now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,8 @@ class Libraries(Manager):
     """The regular expression that a whole library must match; it can have the groups `name` and `version`."""
     names: Literal["plain", "pep503"] = "plain"
     """How names and versions are compared in the lists of a profile."""
+    several: bool = False
+    """Whether a session can have several versions of a library at once; otherwise the installed one hides the other."""
     major_pattern: Expression = ""
     """Matches the end of a name if each major version has a separate name: a deny entry without it denies all."""
     installed_pattern: Expression

@@ -52,6 +52,8 @@ _TOLD = 200
 """Lines of a package manager that are told while it works."""
 _LINE = 500
 """Bytes of such a line."""
+_NO_ROOM = re.compile("no space left on device", re.IGNORECASE)
+"""What every package manager prints when the disk limit is reached; it removes its unfinished files before it ends."""
 _ENDS = re.compile(rb"[\r\n]+")
 
 
@@ -105,8 +107,8 @@ class Installer:
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
-    ) -> tuple[Library, ...]:
-        """Installs libraries into one sandbox and returns all that are installed there now.
+    ) -> tuple[tuple[Library, ...], Mapping[Library, Library]]:
+        """Installs libraries into one sandbox; returns all that are installed there now, and which replaced which.
 
         Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
@@ -120,6 +122,7 @@ class Installer:
         problems: list[str] = []
         lines = Lines(manager.manager, on_progress) if on_progress is not None else None
         before = await sandbox.usage()
+        had = await list_libraries(sandbox, places, manager.installed)
         try:
             with self._alone(sandbox):
                 done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems, lines)
@@ -134,14 +137,21 @@ class Installer:
                 "install fewer at once, or raise limits.install_timeout in the profile",
             )
         if done.exit_code != 0:
-            causes = [*await _limits_reached(sandbox, before), *problems]
-            reason = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
-            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}")
+            last = _last_lines(done.stderr or done.stdout)
+            full = bool(_NO_ROOM.search(last))
+            reason = "; ".join([*await _limits_reached(sandbox, before, full=full), *problems, last])
+            step = "install fewer or smaller ones, or raise limits.disk in the profile" if full else ""
+            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}", step)
         if self.ruled(places.language):
             everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):
                 raise InstallFailed(f"installing {', '.join(libraries)}: {refusal.cause}", refusal.step)
-        return await list_libraries(sandbox, places, manager.installed)
+        have = await list_libraries(sandbox, places, manager.installed)
+        if have == had or manager.several:
+            return have, {}
+        given = await list_libraries(sandbox, places, manager.provided) if manager.provided else ()
+        old, new = ({library.name: library for library in (*given, *own)} for own in (had, have))
+        return have, {old[name]: new[name] for name in old.keys() & new.keys() if old[name] != new[name]}
 
     async def _through_gateway(
         self,
@@ -228,11 +238,12 @@ class Lines:
             self.error = error
 
 
-async def _limits_reached(sandbox: Sandbox, before: Usage) -> list[str]:
+async def _limits_reached(sandbox: Sandbox, before: Usage, *, full: bool) -> list[str]:
     """A line for each limit that was reached: package managers do not explain well why they failed then."""
     # Processes that a package started can keep a pod too busy to answer.
     with anyio.move_on_after(_CHECK_SECONDS):
         used, fullness = (await sandbox.usage()).since(before), await sandbox.fullness(thorough=False)
+        fullness = replace(fullness, disk=fullness.disk or full)
         hit = limits_hit(used, fullness, sandbox.policy)
         return [f"{line} ({_LIMITS[status]} in the profile)" for status, line in hit.items()]
     return []

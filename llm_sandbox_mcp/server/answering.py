@@ -88,7 +88,7 @@ def installed(installation: Installation) -> Installed:
         session_id=installation.session_id,
         libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
         output="",
-        notes=[]
+        notes=[*map(in_words, installation.notes)]
         if installation.status == "ok"
         else ["it was cancelled, and what is installed now is not known; install again"],
     )
@@ -191,4 +191,5 @@ def describe_installed(installed: Installed) -> str:
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
-    return f"session: {installed.session_id}\ninstalled: {shown}"
+    lines = [f"session: {installed.session_id}", *(f"note: {note}" for note in installed.notes), f"installed: {shown}"]
+    return "\n".join(lines)

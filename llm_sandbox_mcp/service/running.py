@@ -106,9 +106,10 @@ class Running:
             sandbox = await self._preparation.sandbox(session, chosen, tell)
             if ask.libraries:
                 work.state = "installing"
-                installed = await self._installing.into(session, sandbox, places, ask.libraries, tell)
+                installed, replaced = await self._installing.into(session, sandbox, places, ask.libraries, tell)
                 if request is None:
-                    return Installation(session.id, installed)
+                    return Installation(session.id, installed, notes=tuple(replaced))
+                notes += replaced
             assert request is not None  # there is code, or there are libraries
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)

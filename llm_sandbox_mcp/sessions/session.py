@@ -290,6 +290,18 @@ class Session:
         await self._interpreter(sandbox, places)
         self._ran.discard(name)
 
+    async def restart(self) -> None:
+        """Ends the interpreters, as its owner wants it: the next run starts another one, and reports no loss."""
+        for name, interpreter in list(self._interpreters.items()):
+            if interpreter.keeps_state:
+                await self._interpreters.pop(name).close()
+        self._ran.clear()
+        self._loss = None
+
+    def has_run(self, language: str) -> bool:
+        """Whether its interpreter of the language has the state of an earlier run."""
+        return language in self._ran and language in self._interpreters and self._interpreters[language].keeps_state
+
     def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
         """Takes note of the libraries that the session has now."""
         if language in self._interpreters:
@@ -328,6 +340,7 @@ class Session:
             self._loss = Loss(f"{reason}; variables and files are lost")
         self._lease = None
         self._interpreters = {}
+        self._ran.clear()
 
     def _end_overtime(self) -> None:
         self.drop("processes that it left running used the processor after the run's deadline")

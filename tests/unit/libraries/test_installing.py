@@ -10,6 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Completed, Fullness, Sandbox, Usage
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.base.errors import InstallFailed, PolicyDenied
+from llm_sandbox_mcp.base.units import format_size
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.libraries.installing import Installer, choose
@@ -128,3 +129,18 @@ async def test_a_failure_ends_with_the_last_lines_of_the_package_manager(
     with pytest.raises(InstallFailed) as raised:
         await installer.install(sandbox, PYTHON, ["numpy"])
     assert str(raised.value) == f"uv could not install numpy: {told}"
+
+
+@pytest.mark.parametrize(
+    "line", ["npm error ENOSPC: no space left on device, write", "OSError: [Errno 28] No space left on device"]
+)
+async def test_a_package_manager_that_found_no_room_names_the_limit_and_its_key(
+    line: str, installer: Installer
+) -> None:
+    with pytest.raises(InstallFailed) as raised:
+        await installer.install(cast(Sandbox, Fails(b"", line.encode())), PYTHON, ["numpy"])
+    size = format_size(POLICY.disk)
+    assert str(raised.value) == (
+        f"uv could not install numpy: the disk limit of {size} was reached (limits.disk in the profile); {line}; "
+        "install fewer or smaller ones, or raise limits.disk in the profile"
+    )
