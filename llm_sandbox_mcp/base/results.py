@@ -126,6 +126,8 @@ class Installation:
     """All that are installed in the session now."""
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
+    notes: tuple[Note, ...] = ()
+    """One line each: a name was that of a module, and means another library or none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ..base.messages import Note, Step, listed
 from ..base.open_folders import View
 from ..base.policy import Network
 from ..languages.languages import Hint, Language
+from ..languages.modules import without_library
 
 _SEARCHED = 4096
 """Bytes at the end of standard error that are searched: interpreters print the error last."""
@@ -135,6 +136,8 @@ def _about_library(
     module = groups.get("module") or groups.get("library") or ""
     if len(module) > _LONGEST_NAME:
         return None
+    if nothing := without_library(language, module):
+        return Note("missing_library", f"code asked for {nothing.cause}", nothing.step)
     library = manager.modules.get(module) or groups.get("library")
     # Code may ask for what nobody knows, so the note says who asked.
     if means == "library":

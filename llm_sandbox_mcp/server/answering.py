@@ -86,7 +86,7 @@ def installed(installation: Installation) -> Installed:
         session_id=installation.session_id,
         libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
         output="",
-        notes=[]
+        notes=[*map(in_words, installation.notes)]
         if installation.status == "ok"
         else ["it was cancelled, and what is installed now is not known; install again"],
     )
@@ -178,15 +178,16 @@ def describe_run(run: Executed) -> str:
 
 def describe_installed(installed: Installed) -> str:
     """An installation as text."""
+    notes = [f"note: {note}" for note in installed.notes]
     if installed.status != "ok":
         lines = [f"status: {installed.status}"]
         if installed.run_id:
             lines.append(f"run: {installed.run_id}")
-        lines += [f"session: {installed.session_id}", *(f"note: {note}" for note in installed.notes)]
+        lines += [f"session: {installed.session_id}", *notes]
         if installed.output:
             lines.append(f"output:\n{installed.output.rstrip()}")
         return "\n".join(lines)
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
-    return f"session: {installed.session_id}\ninstalled: {shown}"
+    return "\n".join([f"session: {installed.session_id}", *notes, f"installed: {shown}"])

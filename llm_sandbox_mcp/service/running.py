@@ -1,5 +1,7 @@
 """Checks what callers ask for, does it in a session, and reports what came of it."""
 
+from dataclasses import replace
+
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
 from ..base.messages import Note
@@ -15,6 +17,7 @@ from ..runs.requests import (
     checked_stdin,
     checked_variables,
     notes_on_text,
+    without_fence,
     without_notebook_lines,
 )
 from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
@@ -58,13 +61,13 @@ class Running:
         if ask.code is None:
             if not ask.libraries:
                 raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
-            self._installing.check(chosen, ask.libraries)
-            return Checked(ask, chosen, None)
-        code = checked_code(ask.code, self._limits.code)
+            libraries, notes = self._installing.check(chosen, ask.libraries)
+            return Checked(replace(ask, libraries=libraries), chosen, None, notes)
+        code = checked_code(without_fence(ask.code, chosen, self._languages), self._limits.code)
         values = checked_variables(ask.variables or {}, chosen)
         given = checked_stdin(ask.stdin, chosen)
-        self._installing.check(chosen, ask.libraries)
-        notes = notes_on_text(code=code, stdin=given, variables=values)
+        libraries, notes = self._installing.check(chosen, ask.libraries)
+        notes += notes_on_text(code=code, stdin=given, variables=values)
         notes += await self._judge(chosen, code)
         instead = without_notebook_lines(code, chosen)
         if instead is not None:
@@ -79,7 +82,7 @@ class Running:
             instead=instead,
             last=not ask.keep_session,
         )
-        return Checked(ask, chosen, request, notes)
+        return Checked(replace(ask, libraries=libraries), chosen, request, notes)
 
     async def do(self, work: Work) -> Result:
         """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
@@ -89,12 +92,11 @@ class Running:
             work.state = "preparing"
             places = await self._preparation.places(chosen, tell)
             sandbox = await self._preparation.sandbox(session, chosen, tell)
-            if ask.libraries:
+            if ask.libraries or request is None:
                 work.state = "installing"
                 installed = await self._installing.into(session, sandbox, places, ask.libraries, tell)
                 if request is None:
-                    return Installation(session.id, installed)
-            assert request is not None  # there is code, or there are libraries
+                    return Installation(session.id, installed, notes=tuple(notes))
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)
             work.state = "running"

@@ -120,7 +120,9 @@ class Rest:
         libraries = [
             models.LibraryItem(name=found.name, version=found.version) for found in work.installation.libraries
         ]
-        return answered(models.Installed(session_id=named.name, libraries=libraries, notes=notes))
+        return answered(
+            models.Installed(session_id=named.name, libraries=libraries, notes=[*work.installation.notes, *notes])
+        )
 
     async def upload_file(self, request: Request) -> Response:
         """Writes the body to a file below the working directory of the session."""

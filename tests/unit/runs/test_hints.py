@@ -341,6 +341,49 @@ def test_an_attempt_to_install_without_a_name_says_that_code_cannot() -> None:
     assert found == "code cannot install libraries itself; call install() with their names, language python"
 
 
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (
+            "ModuleNotFoundError: No module named 'tkinter'\n",
+            "'tkinter', which cannot be installed; there is no screen",
+        ),
+        ("ModuleNotFoundError: No module named '_tkinter'\n", "'_tkinter', which cannot be installed; there is no"),
+        ("ModuleNotFoundError: No module named 'winreg'\n", "'winreg', which cannot be installed; it belongs to Win"),
+        ("ModuleNotFoundError: No module named 'google'\n", "'google', which cannot be installed; google.colab exist"),
+        ("ModuleNotFoundError: No module named 'google.colab'\n", "'google.colab', which cannot be installed; google"),
+        ("ModuleNotFoundError: No module named '_curses'\n", "'_curses', which is a part of Python; do without it"),
+        (
+            "pip: there is no network, so code cannot install: json\n",
+            "'json', which is a part of Python; do without it",
+        ),
+        ("    !pip install -U pip\n    ^\nSyntaxError: invalid syntax\n", "'pip', which cannot be installed; name"),
+    ],
+)
+def test_a_module_that_no_library_brings_is_not_offered(error: str, note: str) -> None:
+    found = hint(error)
+    assert found is not None and found.startswith(f"code asked for {note}")
+
+
+@pytest.mark.parametrize("end", ["", "(from <cell 1>#1) : \n"])
+@pytest.mark.parametrize(
+    ("call", "library"),
+    [
+        ('install.packages("praise")', "praise"),
+        ('install.packages(c("data.table", "zoo"), repos = "http://cran.example")', "data.table"),
+        ("install.packages(wanted)", "their names"),
+    ],
+)
+def test_the_note_about_an_installation_in_r_names_the_library(call: str, library: str, end: str) -> None:
+    printed = (
+        f"Installing package into \u2018/usr/local/lib/R/site-library\u2019\nError in {call} {end or ': '}"
+        f"  unable to install packages\nWarning message:\nIn {call} :\n"
+        "  'lib = \"/usr/local/lib/R/site-library\"' is not writable\n"
+    )
+    found = hint(printed, LANGUAGES["r"])
+    assert found is not None and found.facts == {"library": library, "language": "r"}
+
+
 def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
     def refuse(language: Language, library: str) -> None:
         raise InvalidArgument("not a plain name")
