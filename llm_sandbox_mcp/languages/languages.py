@@ -114,6 +114,8 @@ class Libraries(Manager):
     """Matches the modules that the language has without any library."""
     instead: Many[Instead] = ()
     """Modules that no library brings, such as those of another system."""
+    env: Mapping[str, str] = {}
+    """Variables of the code of all languages, since programs that libraries bring need them."""
     index: str = ""
     """The package index; if empty, the command `default_index` prints it."""
     files_pattern: Expression = "(?!)"
@@ -207,7 +209,7 @@ class Handler(Section):
     build: Build | None = None
     env: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
-    """Variables that also exist if code has no network: package managers that it calls fail at once."""
+    """Variables of the code of all languages that has no network: package managers that it calls fail at once."""
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
     companions: Many[str] = ()

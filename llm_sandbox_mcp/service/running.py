@@ -126,7 +126,10 @@ class Running:
             among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
             check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}
             given, failed = bool(request.stdin), status != "ok"
-            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
+            others = self._languages.values()
+            hint = hint_of(
+                among, outcome.stderr, policy.network, check, seen, others=others, given=given, failed=failed
+            )
             explanations += [hint] if hint is not None else []
         return Execution(
             status=status,
