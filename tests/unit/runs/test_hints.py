@@ -155,6 +155,18 @@ def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, e
     assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
 
 
+@pytest.mark.parametrize(
+    ("language", "error"),
+    [
+        ("go", "runtime.main_main\u00b7f: function main is undeclared in the main package\n"),
+        ("cpp", "(.text+0x17): undefined reference to `main'\ncollect2: error: ld returned 1 exit status\n"),
+    ],
+)
+def test_a_program_without_a_beginning_is_told_what_that_is(language: str, error: str) -> None:
+    found = hint(error, LANGUAGES[language])
+    assert found is not None and found.startswith("a program begins with ")
+
+
 def test_a_package_of_a_newer_go_is_neither_a_library_nor_the_callers() -> None:
     found = hint("main.go:2:8: package slices is not in GOROOT (/usr/lib/go-1.19/src/slices)\n", LANGUAGES["go"])
     assert found is not None and found.startswith("this version of Go does not have this package; ")
@@ -484,6 +496,23 @@ def test_no_output_breaks_the_note_out_of_its_line(language: Language, parts: li
 def test_lines_that_only_set_up_a_notebook_become_empty(code: str, rest: str | None) -> None:
     assert without_notebook_lines(code, PYTHON) == rest
     assert without_notebook_lines(code, LANGUAGES["bash"]) is None
+
+
+@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize(
+    ("error", "facts"),
+    [
+        ("npm error request to http://x/cowsay failed: cache mode is 'only-if-cached' but\n", ("cowsay", "javascript")),
+        ("ERROR:  Could not find a valid gem 'rspec' (>= 0) in any repository\n", ("rspec", "ruby")),
+        ("Cannot find module 'lodash'\n", None),
+    ],
+)
+def test_package_managers_of_all_languages_are_known_to_code_of_each(
+    error: str, facts: tuple[str, str] | None, *, failed: bool
+) -> None:
+    others = LANGUAGES.values()
+    found = hint_of([PYTHON], error.encode(), NOTHING, allow, VIEWS, others=others, failed=failed)
+    assert (found and tuple(found.facts.values())) == facts
 
 
 @pytest.mark.parametrize(
