@@ -141,7 +141,7 @@ class Installation:
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
     notes: tuple[Note, ...] = ()
-    """Which libraries have another version now."""
+    """One line each: a name was that of a module, or a library has another version now."""
 
 
 @dataclass(frozen=True, slots=True)

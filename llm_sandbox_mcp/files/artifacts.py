@@ -249,7 +249,8 @@ class ArtifactStore:
             notes.append(Note("artifacts_lost", f"some files were not kept: {error.cause}", error.step))
         kept = [artifact for artifact in found if self._has(session.id, artifact)]
         most, size = self._limits.store_files, format_size(self._limits.store)
-        bounds = f"the store keeps at most {most} files and {size} for all sessions together"
+        keys = "artifacts.store_files and artifacts.store in the profile"
+        bounds = f"the store keeps at most {most} files and {size} for all sessions together ({keys})"
         step = "write fewer, or smaller files"
         if gone := len(found) - len(kept):
             cause = f"{gone} files of this run were dropped to make room for others; {bounds}"
@@ -276,7 +277,8 @@ class ArtifactStore:
             notes.append(Note("artifacts_unnamed", cause, "give them other names", number=unnamed))
         omitted = report.files_omitted - unnamed + max(0, len(files) + len(figures) - most)
         if omitted:
-            cause = f"{omitted} more files were changed and not kept; at most {most} are kept per run"
+            limit = f"at most {most} (artifacts.files in the profile) are kept"
+            cause = f"{omitted} more files were changed and not kept; {limit}"
             notes.append(Note("artifacts_omitted", cause, "put them into one file", number=omitted))
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
@@ -302,7 +304,8 @@ class ArtifactStore:
             expected.discard(member.name)
             if member.size > limit:
                 size = format_size(member.size)
-                cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}"
+                most = f"{format_size(limit)} (artifacts.file_size in the profile)"
+                cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {most}"
                 step = "write a smaller file, or several files"
                 notes.append(Note("artifact_too_large", cause, step, name=member.name, size=member.size, limit=limit))
             else:

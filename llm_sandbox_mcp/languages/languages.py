@@ -87,6 +87,14 @@ class Manager(Section):
     """The command that prints which libraries exist before any installation; without it, `installed` is used."""
 
 
+class Instead(Section):
+    """Names that callers ask for, and that do not exist here."""
+
+    names: Many[str] = ()
+    says: str = ""
+    """The next step for such a caller."""
+
+
 class Libraries(Manager):
     """How libraries are installed into a session."""
 
@@ -103,7 +111,13 @@ class Libraries(Manager):
     installed_pattern: Expression
     """Applied to each line that these commands print, with the groups `name` and `version`."""
     modules: Mapping[str, str] = {}
-    """The libraries of modules that have other names, for hints."""
+    """The libraries of modules that have other names, for hints and for callers who name the module."""
+    included_pattern: Expression = "(?!)"
+    """Matches the modules that the language has without any library."""
+    instead: Many[Instead] = ()
+    """Modules that no library brings, such as those of another system."""
+    env: Mapping[str, str] = {}
+    """Variables of the code of all languages, since programs that libraries bring need them."""
     index: str = ""
     """The package index; if empty, the command `default_index` prints it."""
     files_pattern: Expression = "(?!)"
@@ -111,6 +125,10 @@ class Libraries(Manager):
     default_index: Many[str] = ()
     """A command on the host that prints the index that the package manager uses by default."""
     default_index_pattern: Expression = ""
+
+    def normalized(self, name: str) -> str:
+        """A name as it is compared with others."""
+        return re.sub(r"[-_.]+", "-", name).lower() if self.names == "pep503" else name
 
     @field_validator("installed_pattern")
     @classmethod
@@ -172,14 +190,6 @@ class Grammar(Section):
     """For names without a letter, such as the backtick of Ruby: an expression that matches wherever code uses one."""
 
 
-class Instead(Section):
-    """Other languages that callers ask for although this one can do the work."""
-
-    names: Many[str] = ()
-    says: str = ""
-    """The next step for such a caller."""
-
-
 class Example(Section):
     """A program that shows a model how the language is used here."""
 
@@ -201,7 +211,7 @@ class Handler(Section):
     build: Build | None = None
     env: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
-    """Variables that also exist if code has no network: package managers that it calls fail at once."""
+    """Variables of the code of all languages that has no network: package managers that it calls fail at once."""
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
     overview: Many[str] = ()
@@ -217,6 +227,7 @@ class Handler(Section):
     hints: Many[Hint] = ()
     """The meaning of errors that code runs into because it is in a sandbox."""
     instead: Instead = Instead()
+    """Other languages that callers ask for although this one can do the work."""
     examples: Many[Example] = ()
 
     @model_validator(mode="after")

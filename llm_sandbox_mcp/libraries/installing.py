@@ -19,10 +19,12 @@ import anyio
 from ..aio.tasks import open_tasks
 from ..backends.base import Completed, OnBytes, Sandbox, Usage
 from ..base.errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
+from ..base.messages import Note, Step
 from ..base.results import Library, OnProgress, Status
 from ..base.text import one_line
 from ..base.units import format_duration
 from ..languages.languages import Language, Libraries
+from ..languages.modules import as_libraries
 from ..languages.places import Places
 from ..profile.profile import Profile
 from ..runs.verdict import limits_hit
@@ -80,26 +82,40 @@ class Installer:
         """The certificates of package indexes that are trusted; read by the first installation."""
         self._gateways: Gateways | None = None
 
-    def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
+    def check(self, language: Language, libraries: Sequence[str]) -> tuple[Sequence[str], list[Note]]:
+        """The libraries to install for these names, and notes about names that mean others; starts nothing.
+
+        Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed.
+        """
         if not libraries:
-            return
-        if self._profile.server.offline:
-            raise PolicyDenied(
-                "libraries cannot be installed: this server works offline (server.offline)", "use those that are there"
-            )
-        manager = language.handler.libraries
-        if manager is None:
-            raise PolicyDenied(
-                f"{language.name} has no package manager here", "use python or another language for libraries"
-            )
+            return (), []
+        if language.handler.libraries is None:
+            raise self._without_manager(language, libraries)
         if len(libraries) > _MOST:
             raise InvalidArgument(
                 f"libraries has {len(libraries)} names, and the limit is {_MOST} per call", "use several calls"
             )
+        libraries, notes = as_libraries(language, libraries, self._profile.language(language.name).opened)
+        if libraries and self._profile.server.offline:
+            raise PolicyDenied(
+                "libraries cannot be installed: this server works offline (server.offline)", "use those that are there"
+            )
         rules = self._rules[language.name]
         rules.check_names(libraries)
         rules.check(libraries)
+        return libraries, notes
+
+    def _without_manager(self, language: Language, libraries: Sequence[str]) -> PolicyDenied:
+        """What to do in a language without a package manager: those whose programs it starts may know these names."""
+        cause = f"{language.name} has no package manager here"
+        known = {name: self._rules[name] for name in language.handler.companions if name in self._rules}
+        fit = [name for name, rules in known.items() if not any(map(rules.misnamed, libraries))]
+        if not fit:
+            return PolicyDenied(cause, "use python or another language for libraries")
+        # Of names that fit most languages, callers want programs more often than modules.
+        named = " or ".join([name for name in fit if known[name].manager.programs] or fit)
+        cause += ", and finds what libraries of other languages bring"
+        return PolicyDenied(cause, Step.INSTALL, library=", ".join(libraries), language=named)
 
     def ruled(self, language: Language) -> bool:
         """Whether the profile allows only some libraries of the language."""
@@ -113,6 +129,8 @@ class Installer:
         Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
         manager = await choose(sandbox, places)
+        if not libraries:  # all that was asked for is part of the language
+            return await list_libraries(sandbox, places, manager.installed), {}
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
         # Imported here, since only an installation needs an HTTP client, and it would delay every start of the server.

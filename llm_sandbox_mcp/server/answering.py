@@ -180,16 +180,16 @@ def describe_run(run: Executed) -> str:
 
 def describe_installed(installed: Installed) -> str:
     """An installation as text."""
+    notes = [f"note: {note}" for note in installed.notes]
     if installed.status != "ok":
         lines = [f"status: {installed.status}"]
         if installed.run_id:
             lines.append(f"run: {installed.run_id}")
-        lines += [f"session: {installed.session_id}", *(f"note: {note}" for note in installed.notes)]
+        lines += [f"session: {installed.session_id}", *notes]
         if installed.output:
             lines.append(f"output:\n{installed.output.rstrip()}")
         return "\n".join(lines)
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
-    lines = [f"session: {installed.session_id}", *(f"note: {note}" for note in installed.notes), f"installed: {shown}"]
-    return "\n".join(lines)
+    return "\n".join([f"session: {installed.session_id}", *notes, f"installed: {shown}"])

@@ -162,9 +162,9 @@ class Files:
         if not found:
             raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}", "run code to list the files there")
         if (size := found[0].size) > self._largest:
-            raise _too_large(path, size, self._largest)
+            raise _too_large(path, size, self._largest, " (artifacts.file_size in the profile)")
         return name, bytes(found[0].content)
 
 
-def _too_large(path: str, size: int, limit: int) -> BadPath:
-    return BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
+def _too_large(path: str, size: int, limit: int, key: str = "") -> BadPath:
+    return BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}{key}")

@@ -22,10 +22,13 @@ class Installing:
         self._installer = parts.installer
         self._audit = parts.audit
 
-    def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises a request error for libraries that would not be installed, before anything starts."""
+    def check(self, language: Language, libraries: Sequence[str]) -> tuple[Sequence[str], list[Note]]:
+        """The libraries to install for these names, and notes about names that mean others.
+
+        Raises a request error for libraries that would not be installed, before anything starts.
+        """
         with self._audit.denials("libraries.refused", language=language.name):
-            self._installer.check(language, libraries)
+            return self._installer.check(language, libraries)
 
     def check_hint(self, language: Language, library: str) -> None:
         """Raises a request error for a library that nobody asked for, and that would not be installed; logs nothing."""

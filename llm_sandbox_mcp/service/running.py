@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
@@ -19,6 +20,7 @@ from ..runs.requests import (
     checked_stdin,
     checked_variables,
     notes_on_text,
+    without_fence,
     without_notebook_lines,
 )
 from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
@@ -73,13 +75,13 @@ class Running:
         if ask.code is None:
             if not ask.libraries:
                 raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
-            self._installing.check(chosen, ask.libraries)
-            return Checked(ask, chosen, None)
-        code = checked_code(ask.code, self._limits.code)
+            libraries, notes = self._installing.check(chosen, ask.libraries)
+            return Checked(replace(ask, libraries=libraries), chosen, None, notes)
+        code = checked_code(without_fence(ask.code, chosen, self._languages), self._limits.code)
         values = checked_variables(ask.variables or {}, chosen)
         given = checked_stdin(ask.stdin, chosen)
-        self._installing.check(chosen, ask.libraries)
-        notes = notes_on_text(code=code, stdin=given, variables=values)
+        libraries, notes = self._installing.check(chosen, ask.libraries)
+        notes += notes_on_text(code=code, stdin=given, variables=values)
         notes += await self._judge(chosen, code)
         instead = without_notebook_lines(code, chosen)
         if instead is not None:
@@ -94,7 +96,7 @@ class Running:
             instead=instead,
             last=not ask.keep_session,
         )
-        return Checked(ask, chosen, request, notes)
+        return Checked(replace(ask, libraries=libraries), chosen, request, notes)
 
     async def do(self, work: Work) -> Result:
         """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
@@ -104,13 +106,12 @@ class Running:
             work.state = "preparing"
             places = await self._preparation.places(chosen, tell)
             sandbox = await self._preparation.sandbox(session, chosen, tell)
-            if ask.libraries:
+            if ask.libraries or request is None:
                 work.state = "installing"
                 installed, replaced = await self._installing.into(session, sandbox, places, ask.libraries, tell)
-                if request is None:
-                    return Installation(session.id, installed, notes=tuple(replaced))
                 notes += replaced
-            assert request is not None  # there is code, or there are libraries
+                if request is None:
+                    return Installation(session.id, installed, notes=tuple(notes))
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)
             work.state = "running"
@@ -143,7 +144,10 @@ class Running:
             among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
             check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}
             given, failed = bool(request.stdin), status != "ok"
-            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
+            others = self._languages.values()
+            hint = hint_of(
+                among, outcome.stderr, policy.network, check, seen, others=others, given=given, failed=failed
+            )
             explanations += [hint] if hint is not None else []
         if ran.sandbox is not None:
             explanations += _notes_on_outside(ran.outside, artifacts)

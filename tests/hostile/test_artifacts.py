@@ -46,7 +46,8 @@ async def test_a_run_that_fills_the_store_alone_reports_what_is_kept(arena: Aren
     some = await arena.attack(
         "for number in range(4): open(f'{number}', 'wb').write(b'x' * 1_000_000)", session_id=earlier.session_id
     )
-    bounds = "the store keeps at most 10000 files and 4MiB for all sessions together; write fewer, or smaller files"
+    keys = "artifacts.store_files and artifacts.store in the profile"
+    bounds = f"the store keeps at most 10000 files and 4MiB for all sessions together ({keys}); write fewer, or smaller files"
     assert len(some.artifacts) == 4
     assert f"1 earlier artifacts of this session were dropped to make room; {bounds}" in some.notes, some.notes
     result = await arena.attack(

@@ -167,7 +167,8 @@ fds = {fd: os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/f
 print(json.dumps([dict(os.environ), fds]))
 """)
     environment, descriptors = json.loads(output)
-    assert {key for key in environment if not key.startswith(("PYTHON", "SANDBOX_", "MPL", "LC_"))} <= {
+    managers = ("PYTHON", "GEM", "BUNDLE_PATH", "GOPROXY", "npm_config_")
+    assert {key for key in environment if not key.startswith((*managers, "SANDBOX_", "MPL", "LC_"))} <= {
         "PATH",
         "HOME",
         "USER",

@@ -10,6 +10,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Completed, Fullness, Sandbox, Usage
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.base.errors import InstallFailed, PolicyDenied
+from llm_sandbox_mcp.base.results import Library
 from llm_sandbox_mcp.base.units import format_size
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
@@ -77,6 +78,19 @@ async def test_a_program_that_the_machine_lacks_is_to_be_installed_there() -> No
 async def test_a_language_without_a_package_manager_is_refused() -> None:
     with pytest.raises(PolicyDenied, match="bash has no package manager"):
         await chosen(Has(), Places(included_languages()["bash"], environment="/usr/local"))
+
+
+class Lists(Has):
+    """A sandbox that has one library, and in which nothing can be installed."""
+
+    async def run(self, argv: Sequence[str], *_: object, **__: object) -> Completed:
+        assert "list" in argv
+        return Completed(0, b"six==1.0\n", b"")
+
+
+async def test_nothing_is_installed_if_all_is_part_of_the_language(installer: Installer) -> None:
+    has = cast(Sandbox, Lists("/usr/local/bin/uv", "/usr/local/bin/python"))
+    assert await installer.install(has, PYTHON, ()) == ((Library("six", "1.0"),), {})
 
 
 class Fails(Has):
