@@ -7,7 +7,7 @@ import json
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -147,13 +147,16 @@ def metadata(name: str, version: str = "1.0") -> bytes:
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
 
 
-def wheel(name: str, version: str = "1.0", *, module: str = "") -> dict[str, bytes]:
+def wheel(
+    name: str, version: str = "1.0", *, module: str = "", further: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
     """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`.
 
-    It has a program of its name, which prints that.
+    It has a program of its name, which prints that, and `further` files.
     """
     buffer = io.BytesIO()
     files = {
+        **(further or {}),
         f"{module or name}.py": b"ANSWER = 42\n\ndef show():\n    print(ANSWER)\n",
         f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {module or name}:show\n".encode(),
         f"{name}-{version}.dist-info/METADATA": metadata(name, version),

@@ -70,9 +70,14 @@ class Preparation:
             await self._backend.tell(on_progress)
 
     async def prepare(self, language: Language, on_progress: OnProgress) -> str:
-        """Prepares a language and its image ahead of its use; returns why it has to run without its libraries."""
+        """Prepares a language and its image ahead of its use; returns why it has to run without its libraries.
+
+        It ends when the bytecode of the libraries is complete, for which runs do not wait.
+        """
         await self._preparer.image(language, on_progress)
-        return (await self._preparer.places(language, on_progress)).lacking
+        places = await self._preparer.places(language, on_progress)
+        await self._preparer.compiled()
+        return places.lacking
 
     async def warm(self, languages: Iterable[str] | None) -> None:
         """Prepares languages (by default all), and fills the pool.

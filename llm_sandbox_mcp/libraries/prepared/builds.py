@@ -12,6 +12,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ...base.errors import SandboxError
 from ...base.results import OnProgress
 from ...languages.languages import Language
+from .bytecode import compile_bytecode
 from .environments import environment_path, prepare, stage_tool_uv
 from .keeping import hold
 
@@ -29,6 +30,7 @@ class Environments:
         self._built: set[_Wanted] = set()
         self._held: dict[Path, int | None] = {}
         """Descriptors that keep the folders in use from being removed."""
+        self._compiling: set[anyio.Event] = set()
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -69,6 +71,11 @@ class Environments:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
 
+    async def compiled(self) -> None:
+        """Returns once the bytecode of what was prepared so far is complete."""
+        for done in [*self._compiling]:
+            await done.wait()
+
     def has_built(self, language: Language, libraries: Sequence[str], *, index: str = "") -> bool:
         """Whether a build of this environment has succeeded since this was opened."""
         return _wanted(language, libraries, index) in self._built
@@ -99,8 +106,8 @@ class Environments:
         return True
 
     async def _build(self, build: "_Build", language: Language, wanted: "_Wanted") -> None:
+        _, libraries, index = wanted
         try:
-            _, libraries, index = wanted
             while not build.key:
                 key = await prepare(language, libraries, self._cache, build.report, index=index, environ=self._environ)
                 if self._keep(self.path(key)):
@@ -111,8 +118,18 @@ class Environments:
         finally:
             # The build is forgotten: the next caller finds the environment on disk, or tries again after a failure.
             del self._builds[wanted]
+            if build.key and libraries:
+                self._compiling.add(done := anyio.Event())
+                self._tasks.start_soon(self._compile, self.path(build.key), done)
             for caller in build.callers:
                 caller.close()
+
+    async def _compile(self, target: Path, done: anyio.Event) -> None:
+        try:
+            await compile_bytecode(target)
+        finally:
+            self._compiling.discard(done)
+            done.set()
 
 
 _Wanted = tuple[str, tuple[str, ...], str]
