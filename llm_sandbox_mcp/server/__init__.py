@@ -24,6 +24,7 @@ from ..service import Service
 from .audience import Audience
 from .calls import Calls, keep_room, watch_cancellations
 from .descriptions import describe_network
+from .introduction import introduce
 from .prompts import Prompts
 from .resources import Resources
 from .task_extension import EXTENSION, TaskParams
@@ -108,7 +109,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     server.add_request_handler("tasks/get", TaskParams, tools.tasks.get)
     server.add_request_handler("tasks/update", TaskParams, tools.tasks.update)
     server.add_request_handler("tasks/cancel", TaskParams, tools.tasks.cancel)
-    server.middleware += [keep_room, _hide_internals, watch_cancellations]
+    server.middleware += [keep_room, _hide_internals, introduce, watch_cancellations]
     return server
 
 

@@ -146,9 +146,12 @@ async def test_completion_offers_languages_and_the_paths_of_a_known_session_only
 async def test_a_2025_client_is_notified_of_changed_artifacts_it_subscribed_to() -> None:
     send, received = anyio.create_memory_object_stream[IncomingMessage](8)
 
+    async def receive(message: IncomingMessage) -> None:
+        await send.send(message)
+
     async with (
         open_service(load_profile()) as service,
-        Client(build_server(service, host_files=True), mode="legacy", message_handler=send.send) as client,
+        Client(build_server(service, host_files=True), mode="legacy", message_handler=receive) as client,
         send,
         received,
     ):
