@@ -1,7 +1,7 @@
 """Prepares what code needs to run: the environment of its language, an image, a sandbox."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import anyio
@@ -78,6 +78,10 @@ class Preparation:
         places = await self._preparer.places(language, on_progress)
         await self._preparer.compiled()
         return places.lacking
+
+    def progress(self) -> Mapping[str, str]:
+        """How far the libraries are that are being prepared now, in words, by language."""
+        return self._preparer.progress()
 
     async def warm(self, languages: Iterable[str] | None) -> None:
         """Prepares languages (by default all), and fills the pool.

@@ -13,11 +13,12 @@ from ...base.errors import SandboxError
 from ...base.results import OnProgress
 from ...languages.languages import Language
 from .bytecode import compile_bytecode
-from .environments import environment_path, prepare, stage_tool_uv
+from .environments import ELSEWHERE, environment_path, prepare, stage_tool_uv
 from .keeping import hold
+from .progress import Progress
 
-_LINES = 256
-"""Progress lines that can wait for one caller; a slower one misses some."""
+_LINES = 16
+"""Lines that can wait for one caller; there are no more of one build."""
 
 
 class Environments:
@@ -54,11 +55,14 @@ class Environments:
     async def prepare(
         self, language: Language, libraries: Sequence[str], on_progress: OnProgress, *, index: str = ""
     ) -> str:
-        """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others."""
+        """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others.
+
+        Progress is a share and an estimate, told at each tenth; `progress` has the newest.
+        """
         build = self._begin(language, _wanted(language, libraries, index))
         send, receive = anyio.create_memory_object_stream[str](_LINES)
-        if build.last:
-            send.send_nowait(build.last)
+        if build.told:
+            send.send_nowait(build.words)
         build.callers.add(send)
         try:
             async with receive:
@@ -70,6 +74,10 @@ class Environments:
         if build.failure is not None:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
+
+    def progress(self) -> Mapping[str, str]:
+        """How far the builds are that go on now, in words, by language."""
+        return {name: build.words for (name, _, _), build in self._builds.items()}
 
     async def compiled(self) -> None:
         """Returns once the bytecode of what was prepared so far is complete."""
@@ -86,7 +94,7 @@ class Environments:
 
     def _begin(self, language: Language, wanted: "_Wanted") -> "_Build":
         if wanted not in self._builds:
-            self._builds[wanted] = _Build()
+            self._builds[wanted] = _Build(language.handler.title)
             self._tasks.start_soon(self._build, self._builds[wanted], language, wanted)
         return self._builds[wanted]
 
@@ -141,16 +149,28 @@ def _wanted(language: Language, libraries: Sequence[str], index: str) -> _Wanted
 
 
 class _Build:
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
         self.callers: set[MemoryObjectSendStream[str]] = set()
         self.key = ""
         self.failure: SandboxError | OSError | None = None
-        self.last = ""
+        self.told: set[str | int] = set()
+        """The tenths that were told, and that another server does the work."""
+        self._elsewhere = False
+        self._progress = Progress(title)
+
+    @property
+    def words(self) -> str:
+        return ELSEWHERE if self._elsewhere else str(self._progress)
 
     async def report(self, line: str) -> None:
-        self.last = line
+        self._elsewhere = line == ELSEWHERE
+        self._progress.take(line)
+        news = ELSEWHERE if self._elsewhere else int(self._progress.share * 10)
+        if news in self.told:
+            return
+        self.told.add(news)
         for caller in self.callers:
             try:
-                caller.send_nowait(line)
+                caller.send_nowait(self.words)
             except (anyio.WouldBlock, anyio.BrokenResourceError):
                 continue

@@ -22,17 +22,22 @@ import anyio
 import anyio.lowlevel
 from anyio.streams.text import TextReceiveStream
 
+from ...aio.tasks import open_tasks
 from ...base.errors import ProfileError, StartFailed
 from ...base.results import OnProgress
 from ...host.server_folder import make_public
 from ...languages.languages import Language
 from .keeping import lock_of, make_private, unfinished, use
+from .progress import in_place
 
 _FORMAT = 1
 """Increase it when environments are built differently, so that older ones are not used."""
 FOLDER = "environments"
 TOOLS = "tools"
+ELSEWHERE = "another server is preparing the same libraries; waiting for it"
 _LAST_LINES = 8
+_COUNT = 1.0
+"""Seconds between two counts of the packages that are in place."""
 _LOCK_WAIT = 0.1
 _IDENTITY = 10.0
 """Seconds in which an interpreter has to say what it is; it takes a fraction of one."""
@@ -176,7 +181,7 @@ async def locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    await on_progress("another server is preparing the same libraries; waiting for it")
+                    await on_progress(ELSEWHERE)
                 waiting = True
                 await anyio.sleep(_LOCK_WAIT)
         yield descriptor
@@ -212,11 +217,21 @@ async def _build(
         await anyio.to_thread.run_sync(_remove, fresh)
         await run_with_lock((*create, str(fresh)), lock, on_progress, env, hint)
         if libraries:
-            await run_with_lock(install, lock, on_progress, env, hint)
+            async with open_tasks() as counting:
+                counting.start_soon(_count, fresh, on_progress)
+                await run_with_lock(install, lock, on_progress, env, hint)
+                counting.cancel_scope.cancel()
         await anyio.to_thread.run_sync(_publish, fresh, target)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove, fresh)
+
+
+async def _count(fresh: Path, on_progress: OnProgress) -> None:
+    while True:
+        await anyio.sleep(_COUNT)
+        found = await anyio.to_thread.run_sync(lambda: [*fresh.glob("lib/python*/site-packages/*.dist-info")])
+        await on_progress(in_place(len(found)))
 
 
 async def run_with_lock(

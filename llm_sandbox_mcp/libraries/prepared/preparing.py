@@ -167,6 +167,10 @@ class Preparer:
                 with send:
                     await images.prepare(language.name, on_line)
 
+    def progress(self) -> Mapping[str, str]:
+        """How far the libraries are that are being prepared now, in words, by language."""
+        return self._environments.progress()
+
     async def compiled(self) -> None:
         """Returns once the bytecode of what was prepared so far is complete."""
         await self._environments.compiled()
