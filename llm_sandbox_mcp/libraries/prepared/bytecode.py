@@ -20,7 +20,7 @@ _DONE = ".compiled"
 # Nobody imports the tests of libraries, which are two fifths of the code. What cannot be compiled is left out.
 _COMPILE = """
 import compileall, os, py_compile, re, sys
-os.nice(19)
+os.nice(5)
 compileall.compile_dir(sys.argv[1], quiet=2, rx=re.compile("/tests/"), workers=min(4, os.cpu_count() or 1),
                        invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
 """
