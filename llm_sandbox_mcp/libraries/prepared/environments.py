@@ -262,7 +262,7 @@ async def run_with_lock(
                 await on_progress(line)
         await process.wait()
     finally:
-        # The whole group: several processes compile bytecode.
+        # The whole group, for children of uv.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with anyio.CancelScope(shield=True):
