@@ -171,13 +171,16 @@ def _metadata_of(content: bytes) -> bytes:
         return archive.read(next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA")))
 
 
-def wheel(name: str, version: str = "1.0", *needed: str, module: str = "") -> dict[str, bytes]:
+def wheel(
+    name: str, version: str = "1.0", *needed: str, module: str = "", further: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
     """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`; it needs others.
 
-    It has a program of its name, which prints that.
+    It has a program of its name, which prints that, and `further` files.
     """
     buffer = io.BytesIO()
     files = {
+        **(further or {}),
         f"{module or name}.py": b"ANSWER = 42\n\ndef show():\n    print(ANSWER)\n",
         f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {module or name}:show\n".encode(),
         f"{name}-{version}.dist-info/METADATA": metadata(name, version, *needed),

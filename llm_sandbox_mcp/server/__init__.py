@@ -7,9 +7,15 @@ from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, CallToolRequestParams, PromptsCapability, ServerCapabilities, ToolsCapability
+from mcp.types import (
+    INTERNAL_ERROR,
+    CallToolRequestParams,
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -18,6 +24,7 @@ from ..service import Service
 from .audience import Audience
 from .calls import Calls, keep_room, watch_cancellations
 from .descriptions import describe_network
+from .introduction import introduce
 from .prompts import Prompts
 from .resources import Resources
 from .task_extension import EXTENSION, TaskParams
@@ -33,16 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class SandboxServer(Server[Audience]):
-    """The low-level server; in both protocols it announces that of its lists only the resources can change."""
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(resources_changed=True)
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
+    """The low-level server. It announces that none of its lists changes: artifacts are not listed, see `Resources`."""
 
     def get_capabilities(
         self,
@@ -55,8 +53,9 @@ class SandboxServer(Server[Audience]):
         found = super().get_capabilities(
             notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
         )
-        # For the 2026 protocol, the package announces that all lists can change if one can. These two never do.
+        # For the 2026 protocol, the package announces that all lists can change if a client can listen to anything.
         changed: dict[str, Any] = {
+            "resources": ResourcesCapability(subscribe=True, list_changed=False),
             "tools": ToolsCapability(list_changed=False),
             "prompts": PromptsCapability(list_changed=False),
         }
@@ -110,7 +109,7 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
     server.add_request_handler("tasks/get", TaskParams, tools.tasks.get)
     server.add_request_handler("tasks/update", TaskParams, tools.tasks.update)
     server.add_request_handler("tasks/cancel", TaskParams, tools.tasks.cancel)
-    server.middleware += [keep_room, _hide_internals, watch_cancellations]
+    server.middleware += [keep_room, _hide_internals, introduce, watch_cancellations]
     return server
 
 

@@ -22,7 +22,6 @@ from .words import UNFORESEEN, in_words
 _ALONE = ", and nothing else can run in its session"
 _HOW_FAR = {
     "waiting": "it has not begun: it waits for its turn in the session",
-    "preparing": f"it has not begun: the sandbox is being prepared{_ALONE}",
     "installing": f"its libraries are being installed{_ALONE}",
     "running": f"its code is running{_ALONE}",
     "saving": "its code has run: the files that it left are being saved",
@@ -74,9 +73,9 @@ async def about(
     if result is not None:
         work.taken()
     if work.installs:
-        libraries = installed(result) if isinstance(result, Installation) else _installing(work)
+        libraries = installed(result) if isinstance(result, Installation) else _installing(service, work)
         return describe_installed(libraries), libraries, attached
-    run = executed(result, notes) if isinstance(result, Execution) else _running(work)
+    run = executed(result, notes) if isinstance(result, Execution) else _running(service, work)
     return describe_run(run), run, attached
 
 
@@ -94,7 +93,7 @@ def installed(installation: Installation) -> Installed:
     )
 
 
-def _installing(work: Work) -> Installed:
+def _installing(service: Service, work: Work) -> Installed:
     _, output = work.read()
     return Installed(
         status="running",
@@ -102,7 +101,7 @@ def _installing(work: Work) -> Installed:
         session_id=work.session_id,
         libraries=[],
         output=output.text,
-        notes=[_come_back(work), *_omitted("output", output.omitted)],
+        notes=[_come_back(service, work), *_omitted("output", output.omitted)],
     )
 
 
@@ -127,7 +126,7 @@ def executed(execution: Execution, on_pictures: Sequence[str] = ()) -> Executed:
     )
 
 
-def _running(work: Work) -> Executed:
+def _running(service: Service, work: Work) -> Executed:
     stdout, stderr = work.read()
     return Executed(
         status="running",
@@ -142,7 +141,7 @@ def _running(work: Work) -> Executed:
         session_id=work.session_id,
         session_state="kept",
         artifacts=[],
-        notes=[_come_back(work)],
+        notes=[_come_back(service, work)],
     )
 
 
@@ -150,11 +149,19 @@ def _omitted(name: str, size: int) -> list[str]:
     return [f"{format_size(size)} of {name} were left out"] if size else []
 
 
-def _come_back(work: Work) -> str:
+def _come_back(service: Service, work: Work) -> str:
     return (
-        f"{_HOW_FAR[work.state]}; call manage_session with this run_id and wait for its result, read for new output, "
-        "or cancel"
+        f"{_how_far(service, work)}; call manage_session with this run_id and wait for its result, read for new "
+        "output, or cancel"
     )
+
+
+def _how_far(service: Service, work: Work) -> str:
+    if work.state != "preparing":
+        return _HOW_FAR[work.state]
+    going_on, language = service.preparing(), work.language
+    names = [name for name in (language.name, *language.handler.companions) if name in going_on]
+    return f"it has not begun: {going_on[names[0]] if names else 'the sandbox is being prepared'}{_ALONE}"
 
 
 def describe_run(run: Executed) -> str:

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 
 from ..network.sharing import client_of
 from ..service import Service
@@ -86,11 +86,10 @@ class Audience:
                 uris.add(uri := artifact_uri(session_id, name))
                 await self._bus.publish(ResourceUpdated(uri))
                 await anyio.lowlevel.checkpoint()  # others get their turn: a session can have thousands of artifacts
-            # Resource lists contain no artifacts, as their addresses are secrets; this only reports a change.
-            await self._bus.publish(ResourcesListChanged())
             async with anyio.create_task_group() as tasks:
                 for connection, peer in self._peers.items():
-                    tasks.start_soon(_inform, connection, peer.uris & uris)
+                    if followed := peer.uris & uris:
+                        tasks.start_soon(_inform, connection, followed)
 
 
 Context = ServerRequestContext[Audience]
@@ -108,4 +107,3 @@ async def _inform(connection: Connection, uris: Iterable[str]) -> None:
     with anyio.move_on_after(_PATIENCE):
         for uri in uris:
             await connection.send_resource_updated(uri)
-        await connection.send_resource_list_changed()

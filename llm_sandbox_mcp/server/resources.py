@@ -75,7 +75,7 @@ class Resources:
                     uri=uris.POOL,
                     name="pool",
                     title="Pool",
-                    description="Numbers of sandboxes: warm, in use, opened so far",
+                    description="Numbers of sandboxes: warm, in use, opened so far; how far the libraries are",
                     mime_type="application/json",
                 ),
             ]
@@ -117,7 +117,7 @@ class Resources:
         if uri == uris.PROFILE:
             return _json(uri, await self._profile())
         if uri == uris.POOL:
-            return _json(uri, asdict(self._service.pool()))
+            return _json(uri, {**asdict(self._service.pool()), "preparing": self._service.preparing()})
         if (language := uris.parse_language_uri(uri)) is not None:
             return _json(uri, await self._service.describe_language(language))
         whole, offset, length = uris.parse_part_uri(uri) or (uri, 0, 0)

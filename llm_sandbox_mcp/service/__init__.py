@@ -70,6 +70,10 @@ class Service:
         """Prepares a language and its image ahead of its use; returns why it has to run without its libraries."""
         return await self._preparation.prepare(self.languages[language], on_progress)
 
+    def preparing(self) -> Mapping[str, str]:
+        """How far the libraries are that are being prepared now, in words, by language."""
+        return self._preparation.progress()
+
     async def warm(self, languages: Iterable[str] | None = None) -> None:
         """Prepares everything for runs in these languages, by default in all, and keeps it ready.
 

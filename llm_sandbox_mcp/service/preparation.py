@@ -1,7 +1,7 @@
 """Prepares what code needs to run: the environment of its language, an image, a sandbox."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import anyio
@@ -74,11 +74,18 @@ class Preparation:
     async def prepare(self, language: Language, on_progress: OnProgress) -> str:
         """Prepares a language and its image ahead of its use; returns why it has to run without its libraries.
 
-        Raises `EngineUnavailable` before it prepares anything that no sandbox could use.
+        It ends when the bytecode of the libraries is complete, for which runs do not wait. Raises `EngineUnavailable`
+        before it prepares anything that no sandbox could use.
         """
         await self._need_engine()
         await self._preparer.image(language, on_progress)
-        return (await self._preparer.places(language, on_progress)).lacking
+        places = await self._preparer.places(language, on_progress)
+        await self._preparer.compiled()
+        return places.lacking
+
+    def progress(self) -> Mapping[str, str]:
+        """How far the libraries are that are being prepared now, in words, by language."""
+        return self._preparer.progress()
 
     async def warm(self, languages: Iterable[str] | None) -> None:
         """Prepares languages (by default all), and fills the pool.

@@ -176,6 +176,9 @@ class FakeService:
     def pool(self) -> PoolStatistics:
         return POOL
 
+    def preparing(self) -> Mapping[str, str]:
+        return {}
+
     async def close(self, session_id: str) -> None:
         self.asked.append({"close": session_id})
 

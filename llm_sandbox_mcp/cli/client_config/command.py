@@ -12,6 +12,7 @@ from ...base.text import one_line
 from ...profile.profile import load_profile
 from ..console import say
 from ..opening import named_folders, named_profile
+from .ahead import offer
 from .entries import with_entry
 from .hosts import host
 from .replacing import replace
@@ -24,8 +25,10 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise InvalidArgument("--file names the file that --write writes", "add --write")
     chosen = host(options.client)
     profile = named_profile(options, environ)
-    engines = candidates(load_profile(profile).backend.name)
-    command, *arguments = starting_command([name for name in engines if name in BACKENDS and name != "embedded"])
+    decided = load_profile(profile)
+    engines = candidates(decided.backend.name)
+    start = starting_command([name for name in engines if name in BACKENDS and name != "embedded"])
+    command, *arguments = start
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
     for folder in named_folders(options):
@@ -39,7 +42,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         sys.stdout.write(with_entry("", chosen.format, table, name, entry))
         sys.stdout.flush()
     sys.stderr.write(f"{one_line(said)}; then {chosen.then}\n")
-    return 0
+    # The images of an engine have their libraries.
+    return offer(options, environ, decided, start) if options.write and "embedded" in engines else 0
 
 
 def _write(path: Path, edit: Callable[[str], str]) -> str:

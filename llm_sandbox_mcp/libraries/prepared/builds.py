@@ -12,11 +12,13 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ...base.errors import SandboxError
 from ...base.results import OnProgress
 from ...languages.languages import Language
-from .environments import environment_path, prepare, stage_tool_uv
+from .bytecode import compile_bytecode
+from .environments import ELSEWHERE, environment_path, prepare, stage_tool_uv
 from .keeping import hold
+from .progress import Progress
 
-_LINES = 256
-"""Progress lines that can wait for one caller; a slower one misses some."""
+_LINES = 16
+"""Lines that can wait for one caller; there are no more of one build."""
 
 
 class Environments:
@@ -29,6 +31,7 @@ class Environments:
         self._built: set[_Wanted] = set()
         self._held: dict[Path, int | None] = {}
         """Descriptors that keep the folders in use from being removed."""
+        self._compiling: set[anyio.Event] = set()
         self._tasks = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -52,11 +55,14 @@ class Environments:
     async def prepare(
         self, language: Language, libraries: Sequence[str], on_progress: OnProgress, *, index: str = ""
     ) -> str:
-        """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others."""
+        """Like `environments.prepare`; a caller that is cancelled does not stop the build for the others.
+
+        Progress is a share and an estimate, told at each tenth; `progress` has the newest.
+        """
         build = self._begin(language, _wanted(language, libraries, index))
         send, receive = anyio.create_memory_object_stream[str](_LINES)
-        if build.last:
-            send.send_nowait(build.last)
+        if build.told:
+            send.send_nowait(build.words)
         build.callers.add(send)
         try:
             async with receive:
@@ -69,6 +75,15 @@ class Environments:
             raise type(build.failure)(*build.failure.args) from build.failure
         return build.key
 
+    def progress(self) -> Mapping[str, str]:
+        """How far the builds are that go on now, in words, by language."""
+        return {name: build.words for (name, _, _), build in self._builds.items()}
+
+    async def compiled(self) -> None:
+        """Returns once the bytecode of what was prepared so far is complete."""
+        for done in [*self._compiling]:
+            await done.wait()
+
     def has_built(self, language: Language, libraries: Sequence[str], *, index: str = "") -> bool:
         """Whether a build of this environment has succeeded since this was opened."""
         return _wanted(language, libraries, index) in self._built
@@ -79,7 +94,7 @@ class Environments:
 
     def _begin(self, language: Language, wanted: "_Wanted") -> "_Build":
         if wanted not in self._builds:
-            self._builds[wanted] = _Build()
+            self._builds[wanted] = _Build(language.handler.title)
             self._tasks.start_soon(self._build, self._builds[wanted], language, wanted)
         return self._builds[wanted]
 
@@ -99,8 +114,8 @@ class Environments:
         return True
 
     async def _build(self, build: "_Build", language: Language, wanted: "_Wanted") -> None:
+        _, libraries, index = wanted
         try:
-            _, libraries, index = wanted
             while not build.key:
                 key = await prepare(language, libraries, self._cache, build.report, index=index, environ=self._environ)
                 if self._keep(self.path(key)):
@@ -111,8 +126,18 @@ class Environments:
         finally:
             # The build is forgotten: the next caller finds the environment on disk, or tries again after a failure.
             del self._builds[wanted]
+            if build.key and libraries:
+                self._compiling.add(done := anyio.Event())
+                self._tasks.start_soon(self._compile, self.path(build.key), done)
             for caller in build.callers:
                 caller.close()
+
+    async def _compile(self, target: Path, done: anyio.Event) -> None:
+        try:
+            await compile_bytecode(target)
+        finally:
+            self._compiling.discard(done)
+            done.set()
 
 
 _Wanted = tuple[str, tuple[str, ...], str]
@@ -124,16 +149,28 @@ def _wanted(language: Language, libraries: Sequence[str], index: str) -> _Wanted
 
 
 class _Build:
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
         self.callers: set[MemoryObjectSendStream[str]] = set()
         self.key = ""
         self.failure: SandboxError | OSError | None = None
-        self.last = ""
+        self.told: set[str | int] = set()
+        """The tenths that were told, and that another server does the work."""
+        self._elsewhere = False
+        self._progress = Progress(title)
+
+    @property
+    def words(self) -> str:
+        return ELSEWHERE if self._elsewhere else str(self._progress)
 
     async def report(self, line: str) -> None:
-        self.last = line
+        self._elsewhere = line == ELSEWHERE
+        self._progress.take(line)
+        news = ELSEWHERE if self._elsewhere else int(self._progress.share * 10)
+        if news in self.told:
+            return
+        self.told.add(news)
         for caller in self.callers:
             try:
-                caller.send_nowait(line)
+                caller.send_nowait(self.words)
             except (anyio.WouldBlock, anyio.BrokenResourceError):
                 continue

@@ -19,19 +19,25 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 from anyio.streams.text import TextReceiveStream
 
+from ...aio.tasks import open_tasks
 from ...base.errors import ProfileError, StartFailed
 from ...base.results import OnProgress
 from ...host.server_folder import make_public
 from ...languages.languages import Language
 from .keeping import lock_of, make_private, unfinished, use
+from .progress import in_place
 
 _FORMAT = 1
 """Increase it when environments are built differently, so that older ones are not used."""
 FOLDER = "environments"
 TOOLS = "tools"
+ELSEWHERE = "another server is preparing the same libraries; waiting for it"
 _LAST_LINES = 8
+_COUNT = 1.0
+"""Seconds between two counts of the packages that are in place."""
 _LOCK_WAIT = 0.1
 _IDENTITY = 10.0
 """Seconds in which an interpreter has to say what it is; it takes a fraction of one."""
@@ -73,7 +79,7 @@ async def prepare(
     if not await _use(target):
         await anyio.to_thread.run_sync(make_public, target.parent)
         make_private(target)
-        async with _locked(lock_of(target), on_progress) as lock:
+        async with locked(lock_of(target), on_progress) as lock:
             if not await _use(target):
                 # The index may contain credentials, and everyone can see command lines.
                 env = {**(environ or {}), "UV_DEFAULT_INDEX": index} if index else None
@@ -155,8 +161,13 @@ async def _use(target: Path) -> bool:
     return await anyio.to_thread.run_sync(use, target)
 
 
+async def silent(line: str) -> None:
+    """Drops what is reported."""
+    await anyio.lowlevel.checkpoint()
+
+
 @asynccontextmanager
-async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
+async def locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
     """Holds the lock of one environment among all servers of this machine, and yields its descriptor.
 
     It polls for the lock, since a thread that waits for it could not be cancelled.
@@ -170,7 +181,7 @@ async def _locked(path: Path, on_progress: OnProgress) -> AsyncIterator[int]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    await on_progress("another server is preparing the same libraries; waiting for it")
+                    await on_progress(ELSEWHERE)
                 waiting = True
                 await anyio.sleep(_LOCK_WAIT)
         yield descriptor
@@ -198,25 +209,38 @@ async def _build(
     create = (uv, "venv", *common, "--relocatable", "--no-project", "--python", python, "--no-python-downloads")
     # Copies: links would share modes and later changes with files in the uv cache of the user.
     install = (
-        *(uv, "pip", "install", *common, "--only-binary", ":all:", "--link-mode", "copy", "--compile-bytecode"),
+        *(uv, "pip", "install", *common, "--only-binary", ":all:", "--link-mode", "copy"),
         *("--python", str(fresh / "bin" / "python"), "--", *sorted(set(libraries))),
     )
     hint = f"check languages.{name}.libraries and .index in the profile, and that the package index can be reached"
     try:
         await anyio.to_thread.run_sync(_remove, fresh)
-        await _run((*create, str(fresh)), lock, on_progress, env, hint)
+        await run_with_lock((*create, str(fresh)), lock, on_progress, env, hint)
         if libraries:
-            await _run(install, lock, on_progress, env, hint)
+            async with open_tasks() as counting:
+                counting.start_soon(_count, fresh, on_progress)
+                await run_with_lock(install, lock, on_progress, env, hint)
+                counting.cancel_scope.cancel()
         await anyio.to_thread.run_sync(_publish, fresh, target)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_remove, fresh)
 
 
-async def _run(
-    command: Sequence[str], lock: int, on_progress: OnProgress, env: Mapping[str, str] | None, hint: str
+async def _count(fresh: Path, on_progress: OnProgress) -> None:
+    while True:
+        await anyio.sleep(_COUNT)
+        found = await anyio.to_thread.run_sync(lambda: [*fresh.glob("lib/python*/site-packages/*.dist-info")])
+        await on_progress(in_place(len(found)))
+
+
+async def run_with_lock(
+    command: Sequence[str], lock: int, on_progress: OnProgress, env: Mapping[str, str] | None = None, hint: str = ""
 ) -> None:
-    """Runs uv with the lock's descriptor, so that the lock is held while uv runs, even if the server is killed."""
+    """Runs a command with the lock's descriptor, so that it is held while that runs, even if the server is killed.
+
+    Raises `StartFailed` with its last lines.
+    """
     process = await anyio.open_process(
         command,
         stdin=subprocess.DEVNULL,
@@ -238,13 +262,13 @@ async def _run(
                 await on_progress(line)
         await process.wait()
     finally:
-        # The whole group: children of uv compile bytecode.
+        # The whole group, for children of uv.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with anyio.CancelScope(shield=True):
             await process.aclose()
     if process.returncode:
-        raise StartFailed(f"libraries could not be prepared: {' '.join(last) or 'uv gave no reason'}", hint)
+        raise StartFailed(f"libraries could not be prepared: {' '.join(last) or 'no reason was given'}", hint)
 
 
 def _publish(fresh: Path, target: Path) -> None:

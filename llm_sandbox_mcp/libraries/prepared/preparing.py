@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio.from_thread
-import anyio.lowlevel
 import anyio.to_thread
 
 from ...aio.tasks import open_tasks
@@ -19,7 +18,7 @@ from ...languages.places import Places
 from ...profile.profile import Profile
 from .builds import Environments
 from .cache import prune
-from .environments import find, place_of
+from .environments import find, place_of, silent
 
 _RETRY = 60.0
 """Seconds until libraries that could not be prepared are tried again, in the background."""
@@ -34,10 +33,6 @@ def environment_places(profile: Profile, languages: Languages, cache: Path) -> t
         for libraries in (profile.language(name).libraries, ())
     ]
     return tuple(dict.fromkeys(wanted))
-
-
-async def _silent(line: str) -> None:
-    await anyio.lowlevel.checkpoint()
 
 
 class Preparer:
@@ -74,7 +69,7 @@ class Preparer:
         if known is not None and (known.complete or not self._has_more(known)):
             return known
         try:
-            return await self._prepare(language, on_progress or _silent)
+            return await self._prepare(language, on_progress or silent)
         except OSError as error:
             raise StartFailed(
                 f"{language.name} cannot be prepared in {self._cache}: {error.strerror or error}",
@@ -163,6 +158,14 @@ class Preparer:
                 tasks.start_soon(report)
                 with send:
                     await images.prepare(language.name, on_line)
+
+    def progress(self) -> Mapping[str, str]:
+        """How far the libraries are that are being prepared now, in words, by language."""
+        return self._environments.progress()
+
+    async def compiled(self) -> None:
+        """Returns once the bytecode of what was prepared so far is complete."""
+        await self._environments.compiled()
 
     async def prune(self) -> None:
         """Removes files that were not used for a long time, and the least recently used ones if there are too many."""

@@ -18,11 +18,13 @@ from llm_sandbox_mcp.libraries.installed.indexes import index_of
 from llm_sandbox_mcp.libraries.prepared.builds import Environments
 from llm_sandbox_mcp.libraries.prepared.cache import clear, contents
 from llm_sandbox_mcp.libraries.prepared.environments import environment_path, place_of, prepare, stage_tool_uv
-from llm_sandbox_mcp.libraries.prepared.keeping import hold, kept, unfinished
+from llm_sandbox_mcp.libraries.prepared.keeping import hold, kept, lock_of, unfinished
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.local_index import LocalIndex, local_index, sdist, wheel
 
 pytestmark = pytest.mark.anyio
+
+BEGUN = "preparing Python's libraries"
 
 
 @pytest.fixture
@@ -91,7 +93,6 @@ async def test_an_environment_is_built_once_and_found_again(index: LocalIndex, c
     assert len(index.requests) == requests
     assert answer.stdout == b"42\n"
     assert "+ tiny==1.0" in lines
-    assert list(environment_path(cache, key).rglob("tiny.*.pyc"))
     assert left(cache) == {key}
 
 
@@ -221,17 +222,18 @@ async def test_callers_of_one_server_share_a_build_and_a_cancelled_caller_does_n
             async with anyio.create_task_group() as quitter:
                 quitter.start_soon(ask, read)
                 await anyio.to_thread.run_sync(index.asked.wait, 20)
+                assert environments.progress() == {"python": BEGUN}
                 quitter.cancel_scope.cancel()
             async with anyio.create_task_group() as patient:
                 patient.start_soon(wait_for_it)
                 patient.start_soon(wait_for_it)
                 gate.set()
+            assert environments.progress() == {}
     assert len(set(keys)) == 1
     assert len(keys) == 2
-    assert seen.count("+ tiny==1.0") == 2
-    # Whoever comes later learns the last line, but nobody one that there was not.
-    assert seen[:2] == [first[-1]] * 2
-    assert "" not in first
+    # Whoever comes later learns how far it is.
+    assert first == [BEGUN]
+    assert seen == [BEGUN, BEGUN, f"{BEGUN}, 99 %", f"{BEGUN}, 99 %"]
     assert [path for path, _ in index.requests].count("/simple/tiny/") == 1
 
 
@@ -275,6 +277,35 @@ async def test_closing_stops_a_build_and_leaves_nothing(index: LocalIndex, cache
             await anyio.to_thread.run_sync(index.asked.wait, 20)
             tasks.cancel_scope.cancel()
     assert left(cache) == set()
+
+
+async def test_an_environment_is_used_before_its_bytecode_is_there_which_sandboxes_then_see(
+    index: LocalIndex, cache: Path
+) -> None:
+    """Whoever compiles the same environment has its lock, as a server that was killed may have left it half done."""
+    further = {"tested/tests/test_it.py": b"1", "tested/broken.py": b"2 +"}
+    index.add_project("tested", wheel("tested", further=further), index)
+    libraries, source = ["tiny", "tested"], f"{index.url}/simple"
+    with anyio.fail_after(60):
+        target = environment_path(cache, await prepare(language(), libraries, cache, quiet, index=source))
+        assert not [*target.rglob("*.pyc")]
+        with lock_of(target).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            async with Environments(cache) as environments:
+                await environments.prepare(language(), libraries, quiet, index=source)
+            assert not [*target.rglob("*.pyc")]
+        async with Environments(cache) as environments:
+            await environments.prepare(language(), libraries, quiet, index=source)
+            await environments.compiled()
+            found = {path.name.split(".")[0]: path for path in target.rglob("*.pyc")}
+            assert "tiny" in found and not {"test_it", "broken"} & {*found}
+            assert all(path.stat().st_mode & 0o777 == 0o644 for path in found.values())
+        found["tiny"].unlink()
+        async with Environments(cache) as environments:
+            await environments.prepare(language(), libraries, quiet, index=source)
+            await environments.compiled()
+    assert not found["tiny"].exists()
+    assert kept(cache / "environments") == [target]
 
 
 async def test_a_language_without_an_environment_is_refused(cache: Path) -> None:
