@@ -30,6 +30,10 @@ StreamName = Literal["stdout", "stderr"]
 DEFAULT_TIMEOUT = 30.0
 """Seconds for one run if the caller gives no timeout and the profile allows as much."""
 
+REPEATED = 8 << 10
+"""Bytes of one text that an answer has twice, for clients that show a model only one half of it; a longer text is whole
+in one half only, and in a file."""
+
 OnOutput = Callable[[StreamName, str], Awaitable[None]]
 """Receives the output of code while it runs, as it appears, in whole characters."""
 

@@ -5,9 +5,10 @@ from typing import Any
 from mcp.types import CallToolResult, ContentBlock
 
 from ..base.errors import SandboxError
-from ..base.results import Execution, Installation
-from ..base.text import one_line
+from ..base.results import REPEATED, Execution, Installation
+from ..base.text import one_line, valid
 from ..base.units import format_size
+from ..runs.verdict import excerpt
 from ..service import Service
 from ..service.ask import Ask
 from ..service.work import Listener, Result, Work
@@ -74,8 +75,26 @@ async def about(
     if work.installs:
         libraries = installed(result) if isinstance(result, Installation) else _installing(work)
         return describe_installed(libraries), libraries, attached
-    run = executed(result) if isinstance(result, Execution) else _running(work)
-    return describe_run(run), run, attached
+    if not isinstance(result, Execution):
+        run = _running(work)
+        return describe_run(run), run, attached
+    run = executed(result)
+    return describe_run(run), _shortened(run), attached
+
+
+def _shortened(run: Executed) -> Executed:
+    """The run without the middle of long outputs: they are in the text of the answer, and whole in a file."""
+    short: dict[str, object] = {}
+    for name, text, omitted in (
+        ("stdout", run.stdout, run.stdout_omitted_bytes),
+        ("stderr", run.stderr, run.stderr_omitted_bytes),
+        ("result", run.result, 0),
+    ):
+        if len(data := valid(text).encode()) > REPEATED:
+            part = excerpt(data, REPEATED, omitted)
+            short |= {name: part.text, f"{name}_omitted_bytes": part.omitted}
+    short.pop("result_omitted_bytes", None)
+    return run.model_copy(update=short)
 
 
 def installed(installation: Installation) -> Installed:

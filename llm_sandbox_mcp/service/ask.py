@@ -54,6 +54,9 @@ class Ask:
     variables: Mapping[str, object] | None = None
     stdin: str = ""
     limits: Mapping[str, float] | None = None
+    for_model: bool = False
+    """Whether a model reads the result, not a program: output is then as a terminal leaves it, and all of it is a file
+    as soon as an answer does not have it twice."""
 
     def check_types(self) -> None:
         """Raises `InvalidArgument` for values of other types: type checkers find them, most programs have none."""

@@ -4,8 +4,7 @@ from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
 from ..base.messages import Note
 from ..base.policy import narrow
-from ..base.results import Execution, Installation
-from ..files.artifacts import long_streams
+from ..base.results import REPEATED, Execution, Installation
 from ..languages.languages import Language
 from ..languages.places import Places
 from ..runs.hints import hint_of
@@ -106,7 +105,9 @@ class Running:
                 raise await sandbox.loss() or SandboxLost(
                     "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
                 )
-            long = long_streams(outcome, session.runs, self._limits.shown)
+            outputs = await self._outputs.of(outcome, for_model=ask.for_model)
+            most = self._limits.shown
+            long = outputs.long(session.runs, min(most, REPEATED) if ask.for_model else most)
             whole = finished(status, outcome)
             with sandbox.patience.shared(COPY_SECONDS):
                 artifacts, left_out = await self._store.collect(session, ran.sandbox, outcome, long)
@@ -129,8 +130,8 @@ class Running:
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
-            stdout=excerpt(outcome.stdout, self._limits.shown),
-            stderr=excerpt(outcome.stderr, self._limits.shown),
+            stdout=excerpt(outputs.shown["stdout"], most),
+            stderr=excerpt(outputs.shown["stderr"], most),
             result=outcome.report.result if outcome.report is not None else None,
             duration=outcome.duration,
             session_id=session.id,
