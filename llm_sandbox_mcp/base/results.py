@@ -128,6 +128,8 @@ class Installation:
     session_id: str
     libraries: tuple[Library, ...]
     """All that are installed in the session now."""
+    before: tuple[Library, ...]
+    """All that were."""
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
 

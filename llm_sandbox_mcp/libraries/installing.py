@@ -105,8 +105,8 @@ class Installer:
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
-    ) -> tuple[Library, ...]:
-        """Installs libraries into one sandbox and returns all that are installed there now.
+    ) -> tuple[tuple[Library, ...], tuple[Library, ...]]:
+        """Installs libraries into one sandbox; returns all that are installed there now, and all that were before.
 
         Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
@@ -120,6 +120,7 @@ class Installer:
         problems: list[str] = []
         lines = Lines(manager.manager, on_progress) if on_progress is not None else None
         before = await sandbox.usage()
+        had = await list_libraries(sandbox, places, manager.installed)
         try:
             with self._alone(sandbox):
                 done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems, lines)
@@ -141,7 +142,7 @@ class Installer:
             everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):
                 raise InstallFailed(f"installing {', '.join(libraries)}: {refusal.cause}", refusal.step)
-        return await list_libraries(sandbox, places, manager.installed)
+        return await list_libraries(sandbox, places, manager.installed), had
 
     async def _through_gateway(
         self,

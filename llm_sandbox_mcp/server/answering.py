@@ -98,12 +98,15 @@ def _shortened(run: Executed) -> Executed:
 
 
 def installed(installation: Installation) -> Installed:
-    """The structured content of an installation that has ended."""
+    """The structured content of an installation that has ended: what it changed, and how much it left as it was."""
+    before = {*installation.before}
+    changed = [found for found in installation.libraries if found not in before]
     return Installed(
         status=installation.status,
         run_id="",
         session_id=installation.session_id,
-        libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
+        libraries=[LibraryItem(name=found.name, version=found.version) for found in changed],
+        unchanged=len(installation.libraries) - len(changed),
         output="",
         notes=[]
         if installation.status == "ok"
@@ -118,6 +121,7 @@ def _installing(work: Work) -> Installed:
         run_id=work.id,
         session_id=work.session_id,
         libraries=[],
+        unchanged=0,
         output=output.text,
         notes=[_come_back(work), *_omitted("output", output.omitted)],
     )
@@ -208,4 +212,6 @@ def describe_installed(installed: Installed) -> str:
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
+    if names and installed.unchanged:
+        shown += f"; and {installed.unchanged} more, as before"
     return f"session: {installed.session_id}\ninstalled: {shown}"

@@ -33,15 +33,16 @@ class Installing:
         places: Places,
         libraries: Sequence[str],
         on_progress: OnProgress | None,
-    ) -> tuple[Library, ...]:
-        """Installs into a session whose turn the caller has; if the profile allows only some libraries, a failure drops
-        the sandbox.
+    ) -> tuple[tuple[Library, ...], tuple[Library, ...]]:
+        """Installs into a session whose turn the caller has; returns all that it has now, and all that it had before.
+
+        If the profile allows only some libraries, a failure drops the sandbox.
         """
         try:
-            installed = await self._installer.install(sandbox, places, libraries, on_progress)
+            installed, had = await self._installer.install(sandbox, places, libraries, on_progress)
         except BaseException:
             if self._installer.ruled(places.language):
                 session.drop("an installation failed that may have brought in libraries that the profile denies")
             raise
         session.use_libraries(places.language.name, installed)
-        return installed
+        return installed, had

@@ -90,9 +90,9 @@ class Running:
             sandbox = await self._preparation.sandbox(session, chosen, tell)
             if ask.libraries:
                 work.state = "installing"
-                installed = await self._installing.into(session, sandbox, places, ask.libraries, tell)
+                installed, had = await self._installing.into(session, sandbox, places, ask.libraries, tell)
                 if request is None:
-                    return Installation(session.id, installed)
+                    return Installation(session.id, installed, had)
             assert request is not None  # there is code, or there are libraries
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)

@@ -30,11 +30,11 @@ class Noted:
         self.dropped = ""
         self.used: tuple[Library, ...] = ()
 
-    async def install(self, *_: object) -> tuple[Library, ...]:
+    async def install(self, *_: object) -> tuple[tuple[Library, ...], tuple[Library, ...]]:
         await anyio.lowlevel.checkpoint()
         if self.fails:
             raise InstallFailed("no such library", "name another")
-        return INSTALLED
+        return INSTALLED, ()
 
     def ruled(self, _: object) -> bool:
         return self.rules
@@ -46,7 +46,7 @@ class Noted:
         assert language == "python"
         self.used = installed
 
-    async def installed(self) -> tuple[Library, ...]:
+    async def installed(self) -> tuple[tuple[Library, ...], tuple[Library, ...]]:
         parts = cast(Parts, SimpleNamespace(installer=self, audit=None))
         return await Installing(parts).into(cast(Session, self), cast(Sandbox, None), PLACES, ("a",), None)
 
@@ -63,5 +63,5 @@ async def test_after_a_failure_only_a_session_that_may_have_what_is_denied_is_dr
 @pytest.mark.parametrize("ruled", [True, False])
 async def test_what_was_installed_is_used_and_the_session_stays(ruled: bool) -> None:
     noted = Noted(fails=False, ruled=ruled)
-    assert await noted.installed() == INSTALLED
+    assert await noted.installed() == (INSTALLED, ())
     assert (noted.dropped, noted.used) == ("", INSTALLED)
