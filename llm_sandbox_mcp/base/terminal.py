@@ -6,8 +6,9 @@ and what streams to a caller while code runs stay as the code wrote them, so tha
 
 import re
 
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
-"""They have no width, so that what is written over them is elsewhere; lines that are written once keep theirs."""
+_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-JL-~]|\][^\x07\x1b]*\x07)")
+"""Colours and other codes that erase nothing: they have no width, so that what is written over them is elsewhere. Lines
+that are written once keep theirs."""
 _ERASE_LINE = "\x1b[2K"
 """Programs go to the start of the line before or after it."""
 _ERASE_REST = "\x1b[K", "\x1b[0K"
@@ -29,7 +30,7 @@ def bytes_as_left(data: bytes) -> bytes:
 
 
 def _last_state(line: str) -> str:
-    line = _COLOURS.sub("", line).rpartition(_ERASE_LINE)[2]
+    line = _CODES.sub("", line).rpartition(_ERASE_LINE)[2]
     if (erased := max(map(line.rfind, _ERASE_REST))) >= 0:
         line = line[line.rfind("\r", 0, erased) + 1 :]
         for code in _ERASE_REST:

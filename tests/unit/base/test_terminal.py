@@ -44,7 +44,8 @@ def test_what_is_written_over_is_gone(printed: str, left: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["\r", "a\r", "a\rb\n", "\r\x1b[K", "\x1b[1\r", "\r\n", "中\r", "\x1b[2K\r", "\x1b[\r"]
+    "part",
+    ["\r", "a\r", "a\rb\n", "\r\x1b[K", "\x1b[1\r", "\x1b]\r", "\x1b[1;1H\r", "\r\n", "中\r", "\x1b[2K\r", "\x1b[\r"],
 )
 def test_a_megabyte_is_read_in_linear_time(part: str) -> None:
     """The time limit of the tests would end a quadratic one."""
