@@ -9,6 +9,7 @@ const util = require('util');
 const { inspect } = util;
 // Objects that are no results: methods of most return the object itself, and what is inside is long.
 const MACHINES = [EventEmitter, EventTarget, Immediate, Timeout];
+const OUTLINE = { depth: -1, customInspect: false };
 const RESULT = 20000;
 const INTERNAL = new RegExp(`^\\s+at .*(?:FSReqCallback|${escape(__dirname)}/|node:vm:|node:internal/)[^{]*( \\{)?$`);
 // The first frame of a stack that is not the runner's.
@@ -22,10 +23,27 @@ function escape(text) {
   return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 }
 
+let outlines = false;
+
+// What results contain of them is one word, such as `[Socket]`. To code, this is as if it were not there.
+Object.defineProperty(EventEmitter.prototype, inspect.custom, {
+  configurable: true,
+  writable: true,
+  value() {
+    return outlines ? inspect(this, OUTLINE) : this;
+  },
+});
+
 /** A value as text; null if it is none to look at. */
 function inspectValue(value) {
   for (let i = 0; i < MACHINES.length; i++) if (value instanceof MACHINES[i]) return null;
-  const shown = inspect(value);
+  let shown;
+  outlines = true;
+  try {
+    shown = inspect(value);
+  } finally {
+    outlines = false;
+  }
   return slice(util.types.isNativeError(value) ? clean(shown) : shown, 0, RESULT);
 }
 

@@ -4,7 +4,8 @@ module Sandbox
   # The state that lasts from one cell to the next: the top level of the interpreter itself.
   class Session
     RESULT_LIMIT = 20_000 # characters of a result that are reported
-    private_constant :RESULT_LIMIT
+    INSIDE = 2000 # characters of an object's inside, as Ruby's own `inspect` shows it, that are a result
+    private_constant :RESULT_LIMIT, :INSIDE
 
     # The value of the last statement of the last cell, as text.
     attr_reader :result
@@ -65,8 +66,21 @@ module Sandbox
         value = value.first(RESULT_LIMIT + 1).to_h
       end
       text = value.inspect
-      text = Kernel.instance_method(:to_s).bind_call(value) unless text.is_a?(String)
+      name = Kernel.instance_method(:to_s)
+      text = name.bind_call(value) unless text.is_a?(String)
+      # A browser or a server: what is inside is all that it knows.
+      text = "#{name.bind_call(value).chop} #{inside(value)}>" if text.length > INSIDE && plain?(value)
       text.length > RESULT_LIMIT ? "#{text[0, RESULT_LIMIT - 1]}…" : text
+    end
+
+    # Whether the class of a value says nothing about how it is shown.
+    def plain?(value)
+      Kernel === value && Kernel.instance_method(:method).bind_call(value, :inspect).owner == Kernel
+    end
+
+    # The names of what is inside.
+    def inside(value)
+      Kernel.instance_method(:instance_variables).bind_call(value).join(', ')
     end
   end
 end

@@ -30,6 +30,10 @@ StreamName = Literal["stdout", "stderr"]
 DEFAULT_TIMEOUT = 30.0
 """Seconds for one run if the caller gives no timeout and the profile allows as much."""
 
+REPEATED = 8 << 10
+"""Bytes of one text that an answer has twice, for clients that show a model only one half of it; a longer text is whole
+in one half only, and in a file."""
+
 OnOutput = Callable[[StreamName, str], Awaitable[None]]
 """Receives the output of code while it runs, as it appears, in whole characters."""
 
@@ -120,7 +124,7 @@ class Execution:
     notes: tuple[Note, ...] = ()
     """One line each: something was truncated or lost, or a limit was hit; and what to do about it."""
     overview: Overview | None = None
-    """For a caller that looks at pictures, if some cannot be shown as they are."""
+    """For a model, if some pictures cannot be shown as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class Installation:
     session_id: str
     libraries: tuple[Library, ...]
     """All that are installed in the session now."""
+    before: tuple[Library, ...]
+    """All that were."""
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
     notes: tuple[Note, ...] = ()

@@ -88,12 +88,6 @@ class _Kept:
     """Whether models can look at it; None until that is asked."""
 
 
-def long_streams(outcome: Outcome, run: int, shown: int) -> Mapping[str, bytes]:
-    """The streams of a run that are longer than `shown` bytes, which results show, by the names of their files."""
-    streams = {"stdout": outcome.stdout, "stderr": outcome.stderr}
-    return {f"run-{run}-{stream}.txt": data for stream, data in streams.items() if len(data) > shown}
-
-
 class ArtifactStore:
     """Artifacts by session and name, on disk, limited in number and bytes.
 

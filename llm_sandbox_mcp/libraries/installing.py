@@ -9,7 +9,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,18 @@ _LINE = 500
 _NO_ROOM = re.compile("no space left on device", re.IGNORECASE)
 """What every package manager prints when the disk limit is reached; it removes its unfinished files before it ends."""
 _ENDS = re.compile(rb"[\r\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an installation left."""
+
+    libraries: tuple[Library, ...]
+    """All that are installed in the sandbox now."""
+    before: tuple[Library, ...]
+    """All that were."""
+    replaced: Mapping[Library, Library]
+    """Those that were there, also prepared ones, and what code finds instead."""
 
 
 class Installer:
@@ -123,14 +135,15 @@ class Installer:
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
-    ) -> tuple[tuple[Library, ...], Mapping[Library, Library]]:
-        """Installs libraries into one sandbox; returns all that are installed there now, and which replaced which.
+    ) -> Change:
+        """Installs libraries into one sandbox; returns what is installed there now, and what that changed.
 
         Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
         manager = await choose(sandbox, places)
         if not libraries:  # all that was asked for is part of the language
-            return await list_libraries(sandbox, places, manager.installed), {}
+            had = await list_libraries(sandbox, places, manager.installed)
+            return Change(had, had, {})
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
         # Imported here, since only an installation needs an HTTP client, and it would delay every start of the server.
@@ -166,10 +179,10 @@ class Installer:
                 raise InstallFailed(f"installing {', '.join(libraries)}: {refusal.cause}", refusal.step)
         have = await list_libraries(sandbox, places, manager.installed)
         if have == had or manager.several:
-            return have, {}
+            return Change(have, had, {})
         given = await list_libraries(sandbox, places, manager.provided) if manager.provided else ()
         old, new = ({library.name: library for library in (*given, *own)} for own in (had, have))
-        return have, {old[name]: new[name] for name in old.keys() & new.keys() if old[name] != new[name]}
+        return Change(have, had, {old[name]: new[name] for name in old.keys() & new.keys() if old[name] != new[name]})
 
     async def _through_gateway(
         self,

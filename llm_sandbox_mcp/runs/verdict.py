@@ -165,19 +165,23 @@ def notes_of(
     return notes
 
 
-def excerpt(data: bytes, limit: int) -> Output:
+def excerpt(data: bytes, limit: int, omitted: int = 0) -> Output:
     """The text of one stream: its head and tail, `limit` bytes together, and how much between them was left out.
 
-    Bytes that are not UTF-8, and NUL, become U+FFFD.
+    Bytes that are not UTF-8, and NUL, become U+FFFD. `omitted` is what an earlier excerpt left out of the data.
     """
-    omitted = max(0, len(data) - limit)
-    if omitted:
+    if len(data) > limit:
         half = limit // 2
         head, tail = whole_end(data[:half]), whole_start(data[len(data) - half :])
-        omitted = len(data) - len(head) - len(tail)
-        data = b"%s\n[... %s left out ...]\n%s" % (head, format_size(omitted).encode(), tail)
+        omitted += len(data) - len(_mark(omitted)) - len(head) - len(tail)
+        data = head + _mark(omitted) + tail
     text = data.decode(errors="replace").replace("\0", "\ufffd")
     return Output(text, omitted, None if data == text.encode() else data)
+
+
+def _mark(omitted: int) -> bytes:
+    """What stands where so many bytes were left out."""
+    return f"\n[... {format_size(omitted)} left out ...]\n".encode() if omitted else b""
 
 
 def _killed(exit_code: int) -> bool:

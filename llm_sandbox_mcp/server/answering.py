@@ -6,9 +6,10 @@ from typing import Any
 from mcp.types import CallToolResult, ContentBlock
 
 from ..base.errors import SandboxError
-from ..base.results import Execution, Installation
-from ..base.text import one_line
+from ..base.results import REPEATED, Execution, Installation
+from ..base.text import one_line, valid
 from ..base.units import format_size
+from ..runs.verdict import excerpt
 from ..service import Service
 from ..service.ask import Ask
 from ..service.work import Listener, Result, Work
@@ -75,17 +76,38 @@ async def about(
     if work.installs:
         libraries = installed(result) if isinstance(result, Installation) else _installing(service, work)
         return describe_installed(libraries), libraries, attached
-    run = executed(result, notes) if isinstance(result, Execution) else _running(service, work)
-    return describe_run(run), run, attached
+    if not isinstance(result, Execution):
+        run = _running(service, work)
+        return describe_run(run), run, attached
+    run = executed(result, notes)
+    return describe_run(run), _shortened(run), attached
+
+
+def _shortened(run: Executed) -> Executed:
+    """The run without the middle of long outputs: they are in the text of the answer, and whole in a file."""
+    short: dict[str, object] = {}
+    for name, text, omitted in (
+        ("stdout", run.stdout, run.stdout_omitted_bytes),
+        ("stderr", run.stderr, run.stderr_omitted_bytes),
+        ("result", run.result, 0),
+    ):
+        if len(data := valid(text).encode()) > REPEATED:
+            part = excerpt(data, REPEATED, omitted)
+            short |= {name: part.text, f"{name}_omitted_bytes": part.omitted}
+    short.pop("result_omitted_bytes", None)
+    return run.model_copy(update=short)
 
 
 def installed(installation: Installation) -> Installed:
-    """The structured content of an installation that has ended."""
+    """The structured content of an installation that has ended: what it changed, and how much it left as it was."""
+    before = {*installation.before}
+    changed = [found for found in installation.libraries if found not in before]
     return Installed(
         status=installation.status,
         run_id="",
         session_id=installation.session_id,
-        libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
+        libraries=[LibraryItem(name=found.name, version=found.version) for found in changed],
+        unchanged=len(installation.libraries) - len(changed),
         output="",
         notes=[*map(in_words, installation.notes)]
         if installation.status == "ok"
@@ -100,6 +122,7 @@ def _installing(service: Service, work: Work) -> Installed:
         run_id=work.id,
         session_id=work.session_id,
         libraries=[],
+        unchanged=0,
         output=output.text,
         notes=[_come_back(service, work), *_omitted("output", output.omitted)],
     )
@@ -199,4 +222,6 @@ def describe_installed(installed: Installed) -> str:
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
+    if names and installed.unchanged:
+        shown += f"; and {installed.unchanged} more, as before"
     return "\n".join([f"session: {installed.session_id}", *notes, f"installed: {shown}"])

@@ -18,11 +18,10 @@ def describe_execution(profile: Profile, languages: Languages, *, host_files: bo
     limits = profile.limits
     live = [name for name, language in languages.items() if language.handler.stateful]
     whole = [name for name in languages if name not in live]
-    kept = f"variables of {listed(live, NAMES_SHOWN)} and the files" if live else "the files"
-    parts = [f"Pass the returned session_id to keep {kept}; without it a new session opens."]
+    parts = [f"Pass the returned session_id to keep {'variables and files' if live else 'files'}."]
     if whole:
-        parts.append(f"{listed(whole, NAMES_SHOWN)} take whole programs.")
-    parts.append(f"Code starts in {WORKDIR}; files that it leaves there are returned.")
+        parts.append(f"{listed(whole, NAMES_SHOWN)} take whole programs{' and keep files only' if live else ''}.")
+    parts.append(f"Code starts in {WORKDIR}; files left there are returned.")
     if host_files and profile.files.opened:
         parts.append(describe_views(profile))
     for name in languages:
@@ -37,11 +36,12 @@ def describe_views(profile: Profile) -> str:
     """Where code sees the folders of the user's machine that the operator opened."""
     seen = listed((f"{view.place} ({view.folder.path})" for view in profile.views), NAMES_SHOWN)
     writable = [view for view in profile.views if view.folder.writable]
-    parts = [f"Code can read the user's folders at {seen}"]
+    parts = [f"Code reads the user's folders at {seen}"]
     if writable:
-        parts.append(f"files that it changes below {_places(writable)} are saved when a run ends")
+        parts.append(f"changes below {_places(writable)} are saved when a run ends")
     if kept := [view for view in writable if not view.folder.deletes]:
-        parts.append(f"deletions below {_places(kept)} are not")
+        where = "" if kept == writable else f" below {_places(kept)}"
+        parts.append(f"deletions{where} are not")
     return "; ".join(parts) + "."
 
 

@@ -24,22 +24,21 @@ class Arguments(BaseModel):
 
 
 class ExecuteCode(Arguments):
-    """Runs code in an isolated sandbox and returns what it printed, the value of its last expression, and the files
-    and figures that it made."""
+    """Runs code in an isolated sandbox; returns its output, the value of its last expression, files and figures."""
 
     code: str = Field(min_length=1)
     language: str = "python"
-    session_id: str = Field("", description="Session to continue; empty: new")
+    session_id: str = Field("", description="Empty: a new one")
     libraries: list[str] = Field([], description="To install first")
     timeout_seconds: float = Field(DEFAULT_TIMEOUT, gt=0, allow_inf_nan=False)
-    variables: dict[str, Any] = Field({}, description="JSON, set before the code runs")
-    stdin: str = Field("", description="Standard input")
-    keep_session: bool = Field(True, description="false: close the session afterwards")
-    wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False, description="A longer run goes on without this call")
+    variables: dict[str, Any] = Field({}, description="Set before the code runs")
+    stdin: str = ""
+    keep_session: bool = Field(True, description="false: close it afterwards")
+    wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False, description="Then the run goes on without the call")
 
 
 class InstallLibraries(Arguments):
-    """Installs libraries from the package index into one session only."""
+    """Installs libraries from the package index into one session."""
 
     libraries: list[str] = Field(min_length=1, description="Such as pandas==2.2.3")
     language: str = "python"
@@ -48,34 +47,33 @@ class InstallLibraries(Arguments):
 
 
 class CopyFile(Arguments):
-    """Copies one file into a session's working directory (direction in) or out of it (out)."""
+    """Copies a file into a session (direction in) or out of it."""
 
     session_id: str = Field(min_length=1)
     path: str = Field(min_length=1, description="Relative to the working directory")
     direction: Literal["in", "out"] = "in"
-    content: str = Field("", description="in: what to write")
-    encoding: Literal["text", "base64"] = Field("text", description="Of content; base64 for binary files")
-    host_path: str = Field("", description="Instead of content: a file on the user's machine")
+    content: str = Field("", description="in: the file")
+    encoding: Literal["text", "base64"] = Field("text", description="base64: content is binary")
+    host_path: str = Field("", description="Instead of content: the user's file")
 
 
 class GetArtifacts(Arguments):
-    """Lists the files and figures that runs of a session left behind, even after it ended; with names, returns them."""
+    """Lists files and figures that a session left, even after its end; with names, returns them."""
 
     session_id: str = Field(min_length=1)
-    names: list[str] = Field([], description="Artifacts to return; empty: list all")
-    offset: int = Field(0, ge=0, description="The byte to start at; of the list: how many of the newest to skip")
-    length: int = Field(0, ge=0, description="Bytes to read; 0: whole artifacts")
-    save_to: str = Field("", description="Saves them in this folder of the user's machine instead")
+    names: list[str] = []
+    offset: int = Field(0, ge=0, description="First byte; in the list: newest to skip")
+    length: int = Field(0, ge=0, description="Bytes; 0: all")
+    save_to: str = Field("", description="Save in this folder of the user instead")
 
 
 class ManageSession(Arguments):
-    """Lists sessions and their runs; waits for a run, reads its new output or cancels it; interrupts what runs in a
-    session, clears its artifacts, restarts it (variables are lost), resets it (files and libraries too) or closes
-    it."""
+    """Lists sessions and runs; waits for a run that goes on, reads its new output or cancels it; interrupts a session,
+    clears its artifacts, restarts it (variables are lost), resets it (files and libraries too) or closes it."""
 
     action: Literal["list", "wait", "read", "cancel", "interrupt", "clear", "restart", "reset", "close"]
-    session_id: str = Field("", description="For all but wait, read, cancel")
-    run_id: str = Field("", description="For wait, read, cancel")
+    session_id: str = ""
+    run_id: str = ""
     wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False)
 
 
@@ -106,13 +104,13 @@ class ArtifactItem(Answer):
 
 class Executed(Answer):
     status: Literal[Status, "running"]
-    run_id: str = Field(description="For manage_session")
+    run_id: str
     exit_code: int
     stdout: str
     stderr: str
     stdout_omitted_bytes: int
     stderr_omitted_bytes: int
-    result: str = Field(description="Of the last expression; empty: none")
+    result: str
     duration_ms: int
     session_id: str
     session_state: SessionState = Field(description="fresh: state was lost for the next run")
@@ -129,7 +127,8 @@ class Installed(Answer):
     status: Literal["ok", "running", "cancelled"]
     run_id: str
     session_id: str
-    libraries: list[LibraryItem]
+    libraries: list[LibraryItem] = Field(description="New ones and new versions")
+    unchanged: int
     output: str
     notes: list[str]
 
@@ -139,9 +138,9 @@ class Copied(Answer):
     path: str
     size_bytes: int
     mime_type: str
-    content: str = Field(description="out: a small file")
+    content: str
     encoding: Literal["text", "base64"]
-    uri: str = Field(description="out: where to read it")
+    uri: str
     host_path: str
 
 
@@ -204,7 +203,8 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
                 properties[argument]["description"] += f", {where}"
             else:
                 properties.pop(argument, None)
-        if "language" in properties:
+        # Not twice: a model that installs libraries has read what runs code.
+        if "language" in properties and tool.name != "install_libraries":
             properties["language"]["enum"] = list(languages)
         if "timeout_seconds" in properties:
             properties["timeout_seconds"] |= {"default": min(DEFAULT_TIMEOUT, longest), "maximum": longest}
@@ -239,6 +239,10 @@ def _tool(
     )
 
 
+_CHECKED_HERE = ("minimum", "exclusiveMinimum", "minLength", "minItems")
+"""What no model does wrong often enough to read about it each time; the error of a call says it."""
+
+
 def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
     """The schema without references: of the objects in an answer it only says that they are objects."""
     schema = model.model_json_schema(mode=mode)
@@ -253,7 +257,8 @@ def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) 
             return {"type": "object"}
         # The second is what JSON Schema says by itself.
         left_out = {"title": node.get("title"), "additionalProperties": True}
-        return {key: flatten(value) for key, value in node.items() if left_out.get(key, ...) != value}
+        kept = {key: value for key, value in node.items() if left_out.get(key, ...) != value}
+        return {key: flatten(value) for key, value in kept.items() if key not in _CHECKED_HERE}
 
     flat: dict[str, Any] = flatten(schema)
     return flat

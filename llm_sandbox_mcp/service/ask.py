@@ -54,8 +54,9 @@ class Ask:
     variables: Mapping[str, object] | None = None
     stdin: str = ""
     limits: Mapping[str, float] | None = None
-    looks: bool = False
-    """Whether its caller looks at the pictures of a run."""
+    for_model: bool = False
+    """Whether a model reads the result, not a program: output is then as a terminal leaves it, all of it is a file as
+    soon as an answer does not have it twice, and pictures that cannot be shown as they are get an overview."""
 
     def check_types(self) -> None:
         """Raises `InvalidArgument` for values of other types: type checkers find them, most programs have none."""

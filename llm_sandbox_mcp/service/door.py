@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import anyio
 
 from ..base.errors import CapacityReached, InstallFailed, UnknownRun, quoted
+from ..base.results import REPEATED
 from ..sessions.session import Session
 from .ask import Ask, Checked
 from .parts import Parts
@@ -34,7 +35,7 @@ class Door:
         self._sessions = sessions
         self._live = parts.live
         self._tasks = parts.tasks
-        self._shown = parts.profile.limits.shown
+        self._shown = min(parts.profile.limits.shown, REPEATED)
         limits = parts.profile.sessions
         self.kept_for = limits.idle_timeout
         """Seconds for which results are kept."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ..backends.base import Sandbox
 from ..base.messages import Note, Step, listed
-from ..base.results import Library, OnProgress
+from ..base.results import Installation, Library, OnProgress
 from ..base.text import one_line
 from ..languages.languages import Language
 from ..languages.places import Places
@@ -41,27 +41,30 @@ class Installing:
         places: Places,
         libraries: Sequence[str],
         on_progress: OnProgress | None,
-    ) -> tuple[tuple[Library, ...], list[Note]]:
-        """Installs into a session whose turn the caller has; returns all that are installed there now, and a note if a
-        library has another version now. If the profile allows only some libraries, a failure drops the sandbox.
+    ) -> Installation:
+        """Installs into a session whose turn the caller has; a note says if a library has another version now.
+
+        If the profile allows only some libraries, a failure drops the sandbox.
         """
         try:
-            installed, replaced = await self._installer.install(sandbox, places, libraries, on_progress)
+            change = await self._installer.install(sandbox, places, libraries, on_progress)
         except BaseException:
             if self._installer.ruled(places.language):
                 session.drop("an installation failed that may have brought in libraries that the profile denies")
             raise
-        session.use_libraries(places.language.name, installed)
-        old = session.has_run(places.language.name)
-        return installed, [_note_of_replaced(places.language, replaced, old=old)] if replaced else []
+        name, notes = places.language.name, list[Note]()
+        session.use_libraries(name, change.libraries)
+        if change.replaced:
+            notes.append(_note_of_replaced(name, change.replaced, old=session.has_run(name)))
+        return Installation(session.id, change.libraries, change.before, notes=tuple(notes))
 
 
-def _note_of_replaced(language: Language, replaced: Mapping[Library, Library], *, old: bool) -> Note:
+def _note_of_replaced(language: str, replaced: Mapping[Library, Library], *, old: bool) -> Note:
     """`old`: the interpreter of the language may have loaded what was replaced."""
     swaps = sorted(f"{before.name} {before.version} is now {after.version}" for before, after in replaced.items())
     cause = f"{one_line(listed(swaps, _NAMED))} in this session"
     names = [library.name for library in replaced]
     if not old:
         return Note("libraries_replaced", cause, libraries=names)
-    cause += f", but code in {language.name} goes on with what it has imported already"
+    cause += f", but code in {language} goes on with what it has imported already"
     return Note("libraries_replaced", cause, Step.RESTART, libraries=names)

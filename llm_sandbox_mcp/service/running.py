@@ -8,9 +8,8 @@ from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
 from ..base.messages import Note, listed
 from ..base.policy import narrow
-from ..base.results import Artifact, Execution, Installation
+from ..base.results import REPEATED, Artifact, Execution
 from ..base.text import one_line
-from ..files.artifacts import long_streams
 from ..languages.languages import Language
 from ..languages.places import Places
 from ..runs.hints import hint_of
@@ -108,10 +107,10 @@ class Running:
             sandbox = await self._preparation.sandbox(session, chosen, tell)
             if ask.libraries or request is None:
                 work.state = "installing"
-                installed, replaced = await self._installing.into(session, sandbox, places, ask.libraries, tell)
-                notes += replaced
+                installation = await self._installing.into(session, sandbox, places, ask.libraries, tell)
+                notes += installation.notes
                 if request is None:
-                    return Installation(session.id, installed, notes=tuple(notes))
+                    return replace(installation, notes=tuple(notes))
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)
             work.state = "running"
@@ -123,7 +122,9 @@ class Running:
                 raise await sandbox.loss() or SandboxLost(
                     "the sandbox ended while the code ran, and what the code did is unknown", "run again to start fresh"
                 )
-            long = long_streams(outcome, session.runs, self._limits.shown)
+            outputs = await self._outputs.of(outcome, for_model=ask.for_model)
+            most = self._limits.shown
+            long = outputs.long(session.runs, min(most, REPEATED) if ask.for_model else most)
             whole = finished(status, outcome)
             with sandbox.patience.shared(COPY_SECONDS):
                 artifacts, left_out = await self._store.collect(session, ran.sandbox, outcome, long)
@@ -131,7 +132,7 @@ class Running:
                     left_out += await self._outputs.leave(ran.sandbox, long)
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
             overview = None
-            if ran.sandbox is not None and ask.looks:
+            if ran.sandbox is not None and ask.for_model:
                 overview = await self._overviews.of_run(ran.sandbox, session.id, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
@@ -154,8 +155,8 @@ class Running:
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
-            stdout=excerpt(outcome.stdout, self._limits.shown),
-            stderr=excerpt(outcome.stderr, self._limits.shown),
+            stdout=excerpt(outputs.shown["stdout"], most),
+            stderr=excerpt(outputs.shown["stderr"], most),
             result=outcome.report.result if outcome.report is not None else None,
             duration=outcome.duration,
             session_id=session.id,

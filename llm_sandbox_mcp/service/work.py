@@ -228,7 +228,7 @@ class Work:
 
     def _cancelled(self) -> Result:
         if self.installs:
-            return Installation(self.session_id, (), "cancelled")
+            return Installation(self.session_id, (), (), "cancelled")
         when = "while its code ran" if self.state in ("running", "saving") else "before its code had begun"
         return Execution(
             status="cancelled",

@@ -316,6 +316,27 @@ def test_the_inside_of_a_machine_is_no_result(node: Runner, code: str) -> None:
     assert node.run(code).result is None
 
 
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("({ server: require('net').createServer(), port: 1 })", "{ server: [Server], port: 1 }"),
+        ("[new (require('net').Socket)()]", "[ [Socket] ]"),
+        ("new Map([['in', process.stdin.on('x', () => {})]])", "Map(1) { 'in' => [ReadStream] }"),
+        ("({ a: { b: require('crypto').createHash('md5') } })", "{ a: { b: [Hash] } }"),
+        ("({ child: require('child_process').spawn('true') })", "{ child: [ChildProcess] }"),
+    ],
+)
+def test_a_machine_in_a_result_is_one_word(node: Runner, code: str, result: str) -> None:
+    assert node.run(code).result == result
+
+
+def test_code_sees_machines_as_node_shows_them(node: Runner) -> None:
+    code = "class Own extends require('events') { balance = 3 }; const own = new Own(); console.log(own); [own]"
+    run = node.run(code)
+    assert (run.out.startswith("Own {\n  _events:"), "balance: 3" in run.out, run.result) == (True, True, "[ [Own] ]")
+    assert "  _eventsCount: 0," in node.run("console.log({ server: require('net').createServer() })").out
+
+
 def test_an_import_of_a_name_that_does_not_exist_is_an_error(node: Runner) -> None:
     run = node.run("import { readFileSync, readFileSynk } from 'fs'; console.log(typeof readFileSynk)")
     error = "SyntaxError: The requested module 'fs' does not provide an export named 'readFileSynk'\n    at import\n"

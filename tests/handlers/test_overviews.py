@@ -65,13 +65,13 @@ async def overview_of(service: Service, run: Execution) -> Overview | None:
 @pytest.mark.parametrize("how", LARGE)
 async def test_a_picture_that_is_too_large_to_be_shown_is_made_smaller(service: Service, how: str) -> None:
     code = f"import os\nfrom PIL import Image\nos.makedirs('sub', exist_ok=True)\n{LARGE[how]}"
-    run = await execute(service, code, looks=True, keep_session=False)
+    run = await execute(service, code, for_model=True, keep_session=False)
     assert run.overview is not None and run.overview.names == (run.artifacts[0].name,), run
     assert seen(run.overview) == Image("image/jpeg", *SIZES[how])
 
 
 async def test_figures_beyond_the_fourth_are_on_one_picture_also_later(service: Service) -> None:
-    run = await execute(service, MANY, looks=True)
+    run = await execute(service, MANY, for_model=True)
     assert run.overview is not None and run.overview.names == ("figure-5.png", "figure-6.png", "figure-7.png"), run
     # Two columns and two rows, with a line for the names below each.
     assert seen(run.overview) == Image("image/jpeg", 1200, 1200 + 2 * 14)
@@ -103,7 +103,7 @@ async def test_while_code_runs_in_the_session_nothing_is_drawn_and_the_call_does
 
 
 async def test_nothing_is_drawn_for_pictures_that_are_shown_and_for_who_does_not_look(service: Service) -> None:
-    shown = await execute(service, MANY.replace("7", "4"), looks=True)
+    shown = await execute(service, MANY.replace("7", "4"), for_model=True)
     assert (len(shown.artifacts), shown.overview) == (4, None)
     unseen = await execute(service, MANY, keep_session=False)
     assert (len(unseen.artifacts), unseen.overview) == (7, None)
@@ -112,7 +112,7 @@ async def test_nothing_is_drawn_for_pictures_that_are_shown_and_for_who_does_not
 async def test_what_is_no_picture_has_only_its_name_on_an_overview(service: Service) -> None:
     code = "from PIL import Image\nfor number in range(3):\n    Image.new('L', (9000, 9)).save(f'{number}.png')\n"
     code += "open('1.png', 'r+b').truncate(60); open('2.png', 'ab').write(b'more')"
-    run = await execute(service, code, looks=True)
+    run = await execute(service, code, for_model=True)
     assert run.overview is not None and run.overview.names == ("0.png", "1.png", "2.png"), run
     seen(run.overview)
     single = await service.overviews.of_artifacts(run.session_id, run.artifacts[1:2])
@@ -130,7 +130,7 @@ async def test_pictures_of_other_languages_are_drawn_where_the_sandbox_has_the_p
         "bash": "python3 -c \"from PIL import Image; Image.new('L', (9000, 900)).save('a.png')\"",
         "r": "png('a.png', 9000, 900); plot(1:3); invisible(dev.off())",
     }
-    run = await execute(service, code[language], language=language, looks=True)
+    run = await execute(service, code[language], language=language, for_model=True)
     assert seen(run.overview) == Image("image/jpeg", 1200, 120)
 
 
@@ -144,6 +144,6 @@ async def test_without_the_program_a_picture_is_not_drawn_and_the_run_is_the_sam
                 "def chunk(name, content): return struct.pack('>I', len(content)) + name + content + bytes(4)\n"
                 "open('a.png', 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 9000, 2, 8, 0, 0, 0, 0)))"
             )
-            run = await execute(service, code, looks=True)
+            run = await execute(service, code, for_model=True)
     assert [(artifact.name, artifact.width) for artifact in run.artifacts] == [("a.png", 9000)]
     assert (run.status, run.overview) == ("ok", Overview(lacking="the sandbox could not make them smaller"))

@@ -1,6 +1,7 @@
 """The Ruby runner, started directly; the test speaks the server's protocol."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,15 @@ def test_every_character_of_the_code_arrives(ruby: Runner) -> None:
     text = 'é漢🙂 \\\\ " % \t \x01 \x7f ]} {",'
     assert ruby.run(f"print %q~{text}~; nil").out == text.replace("\\\\", "\\")
     assert ruby.run(f"'{'é' * 300_000}'.size").result == "300000"
+
+
+def test_the_inside_of_a_large_object_is_the_names_of_what_it_has(ruby: Runner) -> None:
+    ruby.run("class Browser; def initialize(size) = (@history, @agent = ['page'] * size, 1); end")
+    assert re.fullmatch(r"#<Browser:0x\w+ @history, @agent>", ruby.run("Browser.new(1000)").result or "")
+    assert re.fullmatch(r'#<Browser:0x\w+ @history=\["page"\], @agent=1>', ruby.run("Browser.new(1)").result or "")
+    shown = ruby.run("class Browser; def inspect = @history.inspect; end; Browser.new(1000)").result
+    assert shown == "[" + ", ".join(['"page"'] * 1000) + "]"
+    assert len(ruby.run("require 'delegate'; SimpleDelegator.new(['page'] * 1000)").result or "") == len(shown)
 
 
 def test_a_result_is_at_most_20000_characters(ruby: Runner) -> None:

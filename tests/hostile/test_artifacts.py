@@ -206,7 +206,7 @@ header = struct.pack('>I', 13) + b'IHDR' + struct.pack('>IIBBBBB', 9000, 2, 8, 0
 open('a.png', 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + header)
 """
     with anyio.fail_after(ANSWER):
-        result = await execute(arena.service, code, looks=True)
+        result = await execute(arena.service, code, for_model=True)
     assert (result.status, [artifact.width for artifact in result.artifacts]) == ("ok", [9000]), result
     assert result.overview == Overview(lacking="the sandbox could not make them smaller")
     assert (await execute(arena.service, "1 + 1", session_id=result.session_id)).result == "2"

@@ -28,6 +28,7 @@ from tests.pictures import png
 
 SESSION = "0" * 32
 NOTHING_PRINTED = Execution("ok", 0, Output(""), Output(""), None, 0.001, SESSION, "kept")
+NOTHING_INSTALLED = Installation(SESSION, (), ())
 POOL = PoolStatistics(
     warm=1,
     warming=0,
@@ -68,6 +69,7 @@ class FakeService:
     languages: Languages = field(default_factory=languages)
     stored: dict[str, bytes] = field(default_factory=dict)
     execution: Execution = NOTHING_PRINTED
+    installation: Installation = NOTHING_INSTALLED
     failure: Exception | None = None
     forgotten: int = 0
     results_taken: int = 0
@@ -124,7 +126,7 @@ class FakeService:
         assert listener.on_output is not None
         for text in self.printed:
             await listener.on_output("stdout", text)
-        return Installation(SESSION, ()) if self.installs else self.execution
+        return self.installation if self.installs else self.execution
 
     @property
     def session_id(self) -> str:

@@ -236,8 +236,8 @@ async def test_a_part_of_an_artifact_is_not_saved(opened: Opened) -> None:
 async def test_code_sees_the_folders_and_what_it_changes_is_saved(opened: Opened) -> None:
     tools = {tool.name: tool for tool in (await opened.client.list_tools()).tools}
     seen = (
-        f"Code can read the user's folders at /data/data ({opened.data}), /data/out ({opened.out}); files that it changes "
-        "below /data/out are saved when a run ends; deletions below /data/out are not."
+        f"Code reads the user's folders at /data/data ({opened.data}), /data/out ({opened.out}); changes "
+        "below /data/out are saved when a run ends; deletions are not."
     )
     assert seen in (tools["execute_code"].description or "")
     prompt = (await opened.client.get_prompt("plot", {"what": "x"})).messages[0].content

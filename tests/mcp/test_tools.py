@@ -116,6 +116,15 @@ async def test_output_that_is_too_long_to_show_is_a_file_and_is_read_in_parts(cl
     assert (found["result"], found["artifacts"]) == (str(artifact["size_bytes"]), [])
 
 
+async def test_a_progress_bar_is_one_line_while_it_runs_and_at_its_end(client: Client) -> None:
+    bars = "for i in $(seq 300); do printf '\\rprogress %d' $i; printf '\\r%d %%' $i >&2; done"
+    going = await run(client, f"{bars}; sleep 100", language="bash", wait_seconds=1)
+    assert (going["status"], going["stdout"], going["stderr"]) == ("running", "progress 300", "300 %")
+    await answer(client, "manage_session", action="cancel", run_id=going["run_id"])
+    ended = await run(client, f"{bars}; echo; echo done", language="bash")
+    assert (ended["stdout"], ended["stderr"], ended["artifacts"]) == ("progress 300\ndone\n", "300 %", [])
+
+
 async def test_a_session_that_is_not_kept_is_gone_at_once(client: Client) -> None:
     ended = await run(client, "1", keep_session=False)
     assert ended["session_state"] == "ended"

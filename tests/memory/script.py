@@ -103,6 +103,11 @@ class Runner:
     async def _do_print(self, words: str, report: dict[str, object]) -> None:
         await self._process.print(f"{words}\n".encode())
 
+    async def _do_write(self, words: str, report: dict[str, object]) -> None:
+        """Prints a text of JSON, so many times."""
+        text, _, times = words.rpartition(" ")
+        await self._process.print(json.loads(text).encode() * int(times))
+
     async def _do_leave(self, words: str, report: dict[str, object]) -> None:
         """Leaves something to be printed when the interpreter exits."""
         self._left += f"{words}\n".encode()

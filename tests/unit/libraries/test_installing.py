@@ -14,7 +14,7 @@ from llm_sandbox_mcp.base.results import Library
 from llm_sandbox_mcp.base.units import format_size
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
-from llm_sandbox_mcp.libraries.installing import Installer, choose
+from llm_sandbox_mcp.libraries.installing import Change, Installer, choose
 from llm_sandbox_mcp.profile.profile import load_profile
 from tests.unit.policies import POLICY
 
@@ -90,7 +90,7 @@ class Lists(Has):
 
 async def test_nothing_is_installed_if_all_is_part_of_the_language(installer: Installer) -> None:
     has = cast(Sandbox, Lists("/usr/local/bin/uv", "/usr/local/bin/python"))
-    assert await installer.install(has, PYTHON, ()) == ((Library("six", "1.0"),), {})
+    assert await installer.install(has, PYTHON, ()) == Change(had := (Library("six", "1.0"),), had, {})
 
 
 class Fails(Has):

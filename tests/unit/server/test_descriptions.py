@@ -1,9 +1,10 @@
 """What a model learns from the definitions of the tools, for different profiles."""
 
+import json
 from pathlib import Path
 
 import pytest
-from mcp.types import Tool
+from mcp.types import ListToolsResult, Tool
 
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.profile.profile import load_profile
@@ -34,14 +35,24 @@ def profiles(tmp_path: Path) -> Profiles:
 
 def test_a_model_reads_what_it_has_before_the_first_call(profiles: Profiles) -> None:
     for fact in (
-        "keep variables of bash, javascript, python, r, ruby and the files",
-        "cpp, go, java take whole programs",
+        "session_id to keep variables and files",
+        "cpp, go, java take whole programs and keep files only",
         "starts in /sandbox",
         "python has numpy, pandas, matplotlib",
         "at most 300 seconds and 2GiB of memory",
         "Code has no network",
     ):
         assert fact in profiles.execution()
+
+
+def test_the_definitions_with_two_folders_are_short(profiles: Profiles) -> None:
+    """Each model pays for them in each conversation; many hosts pass on all but the schemas of answers."""
+    tools = profiles.tools("[files]\nfolders = ['/home/someone/data', '/home/someone/results:rw']\n")
+    whole = ListToolsResult(tools=[*tools.values()]).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert len(json.dumps(whole)) < 8000
+    for tool in whole["tools"]:
+        del tool["outputSchema"]
+    assert len(json.dumps(whole)) < 5000
 
 
 @pytest.mark.parametrize(

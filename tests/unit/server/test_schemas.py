@@ -30,7 +30,7 @@ from starlette.responses import Response
 from llm_sandbox_mcp.base.errors import CapacityReached
 from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
-from llm_sandbox_mcp.base.results import Artifact, Execution, Output, Overview
+from llm_sandbox_mcp.base.results import Artifact, Execution, Installation, Library, Output, Overview
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile.profile import load_profile
@@ -239,6 +239,22 @@ async def test_an_installation_of_installed_libraries_reports_that_they_are_inst
     async with connect(fake, era) as client:
         done = await call(client, "install_libraries", libraries=["six"])
     assert text(done) == f"session: {SESSION}\ninstalled: nothing; the libraries were already available"
+
+
+async def test_an_installation_answers_with_what_changed_and_counts_the_rest(fake: FakeService, era: str) -> None:
+    before = tuple(Library(f"kept{number}", "1") for number in range(41))
+    new = (Library("added", "3.0"), Library("replaced", "1.9"))
+    fake.installation = Installation(SESSION, (*before, *new), (*before, Library("replaced", "2.0")))
+    async with connect(fake, era) as client:
+        done = await call(client, "install_libraries", libraries=["added", "replaced<2"])
+    assert text(done) == f"session: {SESSION}\ninstalled: added 3.0, replaced 1.9; and 41 more, as before"
+    assert done.structured_content is not None
+    assert [library["name"] for library in done.structured_content["libraries"]] == ["added", "replaced"]
+    assert done.structured_content["unchanged"] == 41
+    fake.installation = Installation(SESSION, before, before)
+    async with connect(fake, era) as client:
+        again = await call(client, "install_libraries", libraries=["kept1"])
+    assert text(again) == f"session: {SESSION}\ninstalled: nothing; the libraries were already available"
 
 
 async def test_our_errors_reach_the_caller_word_for_word(fake: FakeService, era: str) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.base.errors import InstallFailed
-from llm_sandbox_mcp.base.messages import Note, Step
-from llm_sandbox_mcp.base.results import Library
+from llm_sandbox_mcp.base.messages import Step
+from llm_sandbox_mcp.base.results import Installation, Library
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
+from llm_sandbox_mcp.libraries.installing import Change
 from llm_sandbox_mcp.service.installing import Installing
 from llm_sandbox_mcp.service.parts import Parts
 from llm_sandbox_mcp.sessions.session import Session
@@ -26,6 +27,8 @@ INSTALLED = (Library("a", "1"),)
 class Noted:
     """An installer and a session; what they are told is noted."""
 
+    id = "s"
+
     def __init__(self, *, fails: bool, ruled: bool) -> None:
         self.fails = fails
         self.rules = ruled
@@ -34,11 +37,11 @@ class Noted:
         self.ran = False
         self.used: tuple[Library, ...] = ()
 
-    async def install(self, *_: object) -> tuple[tuple[Library, ...], Mapping[Library, Library]]:
+    async def install(self, *_: object) -> Change:
         await anyio.lowlevel.checkpoint()
         if self.fails:
             raise InstallFailed("no such library", "name another")
-        return INSTALLED, self.replaced
+        return Change(INSTALLED, (), self.replaced)
 
     def ruled(self, _: object) -> bool:
         return self.rules
@@ -54,7 +57,7 @@ class Noted:
         assert language == "python"
         return self.ran
 
-    async def installed(self) -> tuple[tuple[Library, ...], list[Note]]:
+    async def installed(self) -> Installation:
         parts = cast(Parts, SimpleNamespace(installer=self, audit=None))
         return await Installing(parts).into(cast(Session, self), cast(Sandbox, None), PLACES, ("a",), None)
 
@@ -71,7 +74,7 @@ async def test_after_a_failure_only_a_session_that_may_have_what_is_denied_is_dr
 @pytest.mark.parametrize("ruled", [True, False])
 async def test_what_was_installed_is_used_and_the_session_stays(ruled: bool) -> None:
     noted = Noted(fails=False, ruled=ruled)
-    assert await noted.installed() == (INSTALLED, [])
+    assert await noted.installed() == Installation("s", INSTALLED, ())
     assert (noted.dropped, noted.used) == ("", INSTALLED)
 
 
@@ -80,7 +83,7 @@ async def test_one_note_names_all_that_was_replaced_and_how_code_that_has_run_ge
     noted = Noted(fails=False, ruled=False)
     noted.ran = ran
     noted.replaced = {Library(name, "2"): Library(name, f"1\n{name}") for name in ("b", "a")}
-    _, (note,) = await noted.installed()
+    (note,) = (await noted.installed()).notes
     named = r"a 2 is now 1\na, b 2 is now 1\nb in this session"
     assert note.cause.startswith(named)
     assert (note.cause == named) != ran

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_sandbox_mcp.backends.layout import WORKDIR
+from llm_sandbox_mcp.base.results import Output
 from llm_sandbox_mcp.service.output import NewOutput, WholeOutputs
 from tests.memory.backend import MemoryBackend, MemoryProcess, MemorySandbox
 from tests.unit.policies import POLICY
 
 
-@given(st.lists(st.text(), max_size=20), st.integers(1, 30))
+@given(st.lists(st.text(st.characters(exclude_characters="\r")), max_size=20), st.integers(1, 30))
 def test_the_end_is_kept_and_the_rest_is_counted(parts: list[str], limit: int) -> None:
     new = NewOutput(limit)
     for part in parts:
@@ -27,6 +28,24 @@ def test_the_end_is_kept_and_the_rest_is_counted(parts: list[str], limit: int) -
     assert taken.text == whole[-limit:]
     assert taken.omitted == len(whole[:-limit].encode(errors="replace"))
     assert new.take().text == ""
+
+
+def test_a_progress_bar_is_one_line_and_leaves_room_for_what_came_before() -> None:
+    new = NewOutput(100)
+    for part in ("loading\n", *(f"\r{percent:3} %" for percent in range(50))):
+        new.add(part)
+    assert new.take() == Output("loading\n 49 %")
+    for part in ("\r 5", "0 %", "\r\n", "loaded\r", "\n"):
+        new.add(part)
+    assert new.take() == Output(" 50 %\nloaded\n")
+
+
+def test_what_is_dropped_of_a_long_progress_bar_is_counted() -> None:
+    new = NewOutput(100)
+    new.add("loading\n")
+    for percent in range(100):
+        new.add(f"\r{percent:3} %")
+    assert new.take() == Output(" 99 %", len("loading\n") + 600 - 400)
 
 
 @asynccontextmanager
