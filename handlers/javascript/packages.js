@@ -63,7 +63,7 @@ if (which === 'asked') {
   for (const modules of given()) for (const name of packages(modules)) print(modules, name);
 } else {
   const [own, others, names] = [asked(), given(), words.indexOf('--') + 1];
-  // A name with a version is none of a package, so npm decides about it.
+  // A name with a version is not found there, and npm decides about it.
   const there = (name) => own.includes(name) || others.some((modules) => read(join(modules, name)).version);
   const missing = words.slice(names).filter((name) => !there(name));
   if (missing.length) {

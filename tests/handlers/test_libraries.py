@@ -134,9 +134,7 @@ async def test_a_library_that_is_there_needs_no_index(service: Service, index: L
     first = await execute(service, run.code, language=language, libraries=run.libraries)
     assert first.status == "ok", first
     index.pages.clear()
-    again = await execute(
-        service, run.code, language=language, session_id=first.session_id, libraries=run.libraries
-    )
+    again = await execute(service, run.code, language=language, session_id=first.session_id, libraries=run.libraries)
     assert again.status == "ok", again
 
 
