@@ -197,9 +197,16 @@ def _installed() -> dict[str, str]:
     return dict(line.split(" ", 1) for line in lines)
 
 
+def _is_there(word: str, have: Mapping[str, str]) -> bool:
+    name, _, version = word.partition("=")
+    return name in have and version in ("", have[name])
+
+
 def main(index: str, wanted: list[str]) -> None:
     ROOT.mkdir(parents=True, exist_ok=True)
     have = _installed()
+    if not (wanted := [word for word in wanted if not _is_there(word, have)]):
+        return
     archive = LIBRARIES / "package.deb"
     repository = Repository(index)
     for package in resolve(repository, wanted, have):

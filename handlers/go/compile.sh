@@ -14,7 +14,7 @@ require() {
 }
 
 # Adds what else `go run .` would see in the working directory, where the code is main.go: the module and its packages,
-# and other files of package main, but not other programs.
+# and other files of package main, but not other programs or languages.
 join() {
   here="$SANDBOX_WORKDIR"
   # Only files and not links can be embedded.
@@ -24,6 +24,10 @@ join() {
     case "${path##*/}" in
       main.go | go.mod | go.sum | *_test.go) continue ;;
       *.go) grep -q '^package main\b' "$path" && ! grep -q '^func main()' "$path" || continue ;;
+      # Those of another language would be built too, or refused.
+      *.[cFfmSs] | *.cc | *.cpp | *.cxx | *.f90 | *.for | *.sx | *.swig | *.swigcxx | *.syso)
+        grep -q '^import "C"' main.go || continue
+        ;;
     esac
     [ ! -e "$path" ] || $add "$path" .
   done

@@ -17,6 +17,13 @@ dir.create(folder, recursive = TRUE, showWarnings = FALSE)
 .libPaths(c(folder, .libPaths()))
 options(repos = c(CRAN = index), timeout = 600, warn = 1)
 
+# What is there, in the folder or before it, is neither looked for nor fetched again.
+there <- installed.packages(noCache = TRUE)[, "Version"][names]
+there <- !is.na(there) & (is.na(versions) | versions == there)
+names <- names[!there]
+versions <- versions[!there]
+if (!length(names)) quit()
+
 served <- available.packages(repos = index, type = "source", fields = "Version")
 if (!nrow(served)) refuse("the package index has no packages for this version of R")
 if (length(missing <- setdiff(names, rownames(served)))) {

@@ -40,7 +40,7 @@ _PORTION = 3 << 16
 
 
 def success(text: str, answer: Answer, attached: Iterable[ContentBlock] = ()) -> CallToolResult:
-    """A result: the text is complete by itself, the structured content says the same."""
+    """A result: the text is complete by itself, but for base64; the structured content says the same."""
     return CallToolResult(
         content=[TextContent(text=valid(text)), *attached],
         structured_content=valid_json(answer.model_dump(mode="json")),

@@ -49,7 +49,7 @@ class InstallLibraries(Arguments):
 class CopyFile(Arguments):
     """Copies a file into a session (direction in) or out of it."""
 
-    session_id: str = Field(min_length=1)
+    session_id: str = Field("", description="in: empty: a new one")
     path: str = Field(min_length=1, description="Relative to the working directory")
     direction: Literal["in", "out"] = "in"
     content: str = Field("", description="in: the file")
@@ -178,7 +178,7 @@ def define_tools(profile: Profile, languages: Languages, *, host_files: bool) ->
     tools: tuple[Tool, ...] = (
         _tool("execute_code", "Run code", ExecuteCode, Executed, destructive=writes),
         _tool("install_libraries", "Install libraries", InstallLibraries, Installed, open_world=True),
-        _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files, idempotent=True),
+        _tool("copy_file", "Copy a file", CopyFile, Copied, destructive=host_files),
         _tool(
             "get_artifacts",
             "Get artifacts",

@@ -403,12 +403,35 @@ async def test_cpp_includes_files_of_the_working_directory(service: Service) -> 
     assert await run(code, {"mine.hpp": "#define MINE 8"}) == "8"
 
 
+async def test_cpp_names_the_file_that_only_another_build_would_link(service: Service) -> None:
+    need_toolchain("cpp")
+    files = {
+        "sub/stats.cpp": "double mean(double a, double b) { return (a + b) / 2; }",
+        "program.cpp": "double mean(double, double);\nint main() { return mean(1, 2); }",
+        "other.cpp": "double means() { return 0; }",
+    }
+    run = await in_folder(service, "cpp", files)
+    declared = "namespace a { int more(int); }\ndouble mean(double, double);\n"
+    assert r"'\n' + nothing" in await run(r"int main() { return '\n' + nothing; }")
+    printed = await run(declared + "int main() { return mean(1, 2); }")
+    assert "main.cpp:(.text" in printed
+    assert printed.endswith(
+        '\nmain.cpp: note: only this code is linked, and not sub/stats.cpp, which has "mean"; add #include "sub/stats.cpp", '
+        "or run g++ with both in language bash\n"
+    )
+    assert "note: only" not in await run(declared + "int main() { return a::more(1); }")
+    added = {"more.cc": "namespace a { int more(int x) { return x; } }"}
+    assert "not more.cc, which" in await run(declared + "int main() { return a::more(1); }", added)
+    assert "note: only" not in await run("int main() { return mean(1, 2); }")
+
+
 async def test_java_finds_classes_of_the_working_directory_as_javac_does(service: Service) -> None:
     need_toolchain("java")
     files = {
         "Helper.java": "public class Helper { static int three() { return 3; } }",
         "org/tools/Tool.java": "package org.tools;\npublic class Tool { public static int four() { return 4; } }",
         "Broken.java": "class Broken {\n  nothing",
+        **{f"Helper.{end}": "broken" for end in ("c", "cpp", "go", "kt")},
     }
     run = await in_folder(service, "java", files)
     code = (
@@ -437,6 +460,8 @@ async def test_go_finds_what_go_run_finds_in_the_working_directory(service: Serv
         "helper.go": "package main\n\nfunc helper() int { return 40 }",
         "other.go": "package main\n\nfunc main() {}\n\nfunc helper() {}",
         "doc.go": "package doc",
+        # Go refuses these beside its own files.
+        **{f"other.{end}": "" for end in ("c", "cc", "cpp", "cxx", "f90", "m", "s", "swig", "syso")},
     }
     run = await in_folder(service, "go", files)
     assert await run(GO) == "42\n"

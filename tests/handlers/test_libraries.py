@@ -129,6 +129,15 @@ async def test_a_library_is_only_in_its_own_session_and_is_not_downloaded_again(
     assert other.status == "error", other
 
 
+async def test_a_library_that_is_there_needs_no_index(service: Service, index: LocalIndex, language: str) -> None:
+    run = with_a_library(language)
+    first = await execute(service, run.code, language=language, libraries=run.libraries)
+    assert first.status == "ok", first
+    index.pages.clear()
+    again = await execute(service, run.code, language=language, session_id=first.session_id, libraries=run.libraries)
+    assert again.status == "ok", again
+
+
 async def test_a_file_is_downloaded_once_for_all_sessions_and_servers(backend_name: str, language: str) -> None:
     run = with_a_library(language)
     need_programs(language)

@@ -98,7 +98,8 @@ ROWS: Mapping[str, Sequence[Row]] = {
         ),
         *(manage("session", UNKNOWN, OPEN_ONE, session_id=UNKNOWN, action=a) for a in ("interrupt", "reset", "close")),
         *(execute("session", OPEN_ONE, session_id=name) for name in (" ", "\n" * 100, "x" * 100_000, "\U000e0001" * 50)),
-        *(make("session_id", "execute_code", session_id="") for make in (copy, get)),
+        copy("session_id", "execute_code", session_id="", direction="out"),
+        get("session_id", "execute_code", session_id=""),
         *(manage("session_id", "execute_code", action=a, session_id="") for a in ("interrupt", "reset", "close")),
     ],
     "argument": [

@@ -173,6 +173,14 @@ async def test_files_go_in_and_come_out_unchanged(client: Client) -> None:
     assert b64decode(out["content"]) == data
 
 
+async def test_the_first_file_opens_a_session(client: Client) -> None:
+    copied = await call(client, "copy_file", path="a.csv", content="x\n1\n")
+    assert isinstance(copied.structured_content, dict)
+    session_id = copied.structured_content["session_id"]
+    assert text(copied) == f"session: {session_id}\ncopied in: a.csv (4B)"
+    assert (await run(client, "open('a.csv').read()", session_id=session_id))["result"] == "'x\\n1\\n'"
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "a\0b"])
 async def test_paths_outside_the_working_directory_are_refused(client: Client, path: str) -> None:
     session_id = (await run(client, "1"))["session_id"]

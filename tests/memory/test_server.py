@@ -256,7 +256,10 @@ async def test_a_file_comes_out_as_text_or_base64(client: Client) -> None:
         return result.structured_content["content"], text(result)
 
     assert await out("a.txt") == ("first", "copied out: a.txt (5B)\nfirst")
-    assert await out("a.txt", encoding="base64") == ("Zmlyc3Q=", "copied out: a.txt (5B)\nZmlyc3Q=")
+    content, said = await out("a.txt", encoding="base64")
+    assert content == "Zmlyc3Q="
+    assert said.startswith("copied out: a.txt (5B); as base64 in content of the structured result, and at the link: ")
+    assert said.endswith("/a.txt") and content not in said
     assert await out("0.csv") == ("", "copied out: 0.csv (0B)\n")
     content, said = await out("binary")
     assert content == "" and said.startswith(
@@ -268,6 +271,18 @@ async def test_a_file_comes_out_as_text_or_base64(client: Client) -> None:
         ({"content": "%", "encoding": "base64"}, "content is not valid base64"),
     ):
         assert why in await refusal(client, "copy_file", session_id=session, path="a.txt", **arguments)
+
+
+async def test_a_file_that_cannot_be_copied_leaves_no_session(service: Service, client: Client) -> None:
+    for arguments, why in (
+        ({"path": "../a", "content": "x"}, "path '../a'"),
+        ({"path": "a", "host_path": "/nothing/here"}, "files.folders"),
+        # This engine has no programs that could write it.
+        ({"path": "a", "content": "x"}, "no such program"),
+        ({"path": "a", "direction": "out"}, 'session_id: direction "out" needs one'),
+    ):
+        assert why in await refusal(client, "copy_file", **arguments)
+    assert service.sessions.list() == ()
 
 
 async def test_an_artifact_is_a_resource_as_a_whole_and_in_parts(client: Client) -> None:

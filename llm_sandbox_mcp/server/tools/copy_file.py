@@ -2,17 +2,20 @@
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 
+import anyio
 from mcp.types import CallToolResult, InputRequiredResult
 
-from ...base.errors import InvalidArgument, PolicyDenied
+from ...base.errors import InvalidArgument, PolicyDenied, UnknownSession
 from ...base.open_folders import OpenFolder
 from ...base.results import HostFile
 from ...base.text import one_line
 from ...base.units import format_size
 from ...runs.requests import notes_on_text
 from ...service import Service
+from ..access import principal_of
 from ..audience import Context
 from ..content import LONGEST_TEXT, as_text, describe_kept, link, success
 from ..roots import Roots
@@ -34,22 +37,44 @@ async def copy_file(
         other = "host_path" if arguments.host_path else 'direction "out"'
         raise InvalidArgument(f"content and {other} exclude each other", "leave one of them out")
     if arguments.direction == "out":
+        if not arguments.session_id:
+            raise InvalidArgument('session_id: direction "out" needs one', "send the one that execute_code returned")
         copied = await _copy_out(service, arguments)
-    else:
-        folders = await roots.folders(ctx) if arguments.host_path else ()
-        if isinstance(folders, InputRequiredResult):
-            return folders
-        copied = await _copy_in(service, arguments, folders)
-    ctx.lifespan_context.note_use(ctx, arguments.session_id)
+        ctx.lifespan_context.note_use(ctx, arguments.session_id)
+        return copied
+    folders = await roots.folders(ctx) if arguments.host_path else ()
+    if isinstance(folders, InputRequiredResult):
+        return folders
+    data = _decode(arguments)
+    if not arguments.session_id:  # before one is opened for nothing, for which another may have to make room
+        service.files.check(arguments.path, len(data))
+    async with _session(service, ctx, arguments.session_id) as session_id:
+        copied = await _copy_in(service, session_id, arguments, data, folders)
+    ctx.lifespan_context.note_use(ctx, session_id)
     return copied
 
 
-async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[OpenFolder]) -> CallToolResult:
-    session_id, path = arguments.session_id, arguments.path
+@asynccontextmanager
+async def _session(service: Service, ctx: Context, named: str) -> AsyncIterator[str]:
+    """The session for a file; if none is named, a new one, which is closed if the file does not get there."""
+    session_id = named or service.sessions.open(principal_of(ctx.request))
+    try:
+        yield session_id
+    except BaseException:
+        if not named:
+            with anyio.CancelScope(shield=True), suppress(UnknownSession):
+                await service.sessions.close(session_id)
+        raise
+
+
+async def _copy_in(
+    service: Service, session_id: str, arguments: CopyFile, data: bytes, folders: Sequence[OpenFolder]
+) -> CallToolResult:
+    path = arguments.path
     if arguments.host_path:
         artifact = await service.files.copy_in_from_host(session_id, path, arguments.host_path, folders)
     else:
-        artifact = await service.files.copy_in(session_id, path, _decode(arguments))
+        artifact = await service.files.copy_in(session_id, path, data)
     answer = Copied(
         session_id=session_id,
         path=artifact.name,
@@ -62,7 +87,8 @@ async def _copy_in(service: Service, arguments: CopyFile, folders: Sequence[Open
     )
     notes = notes_on_text(content=arguments.content) if arguments.encoding == "text" else []
     done = f"copied in: {one_line(artifact.name)} ({format_size(artifact.size)})"
-    return success("\n".join([done, *(f"note: {in_words(note)}" for note in notes)]), answer)
+    opened = [] if arguments.session_id else [f"session: {session_id}"]
+    return success("\n".join([*opened, done, *(f"note: {in_words(note)}" for note in notes)]), answer)
 
 
 async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:
@@ -89,6 +115,10 @@ async def _copy_out(service: Service, arguments: CopyFile) -> CallToolResult:
     if written:
         lines = (f"{done} to {one_line(written.path)}", *describe_kept([written]))
         return success("\n".join(lines), answer)
+    if content and arguments.encoding == "base64":
+        # Only once: it is long, and those who read only text use the link.
+        where = f"as base64 in content of the structured result, and at the link: {uri}"
+        return success(f"{done}; {where}", answer, [link(session_id, artifact)])
     if content or not artifact.size:
         return success(f"{done}\n{content}", answer)
     why = "read it at the link" if arguments.encoding == "base64" else 'read it at the link, or with encoding "base64"'

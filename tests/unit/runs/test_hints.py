@@ -58,6 +58,14 @@ def missing_header(header: str) -> str:
         ("python", "ValueError: \nThis needs Kaleido:\n\n    $ pip install --upgrade kaleido\n", "kaleido"),
         ("python", "    !pip install -q --upgrade pandas==2.2\n    ^\nSyntaxError: invalid syntax\n", "pandas"),
         ("python", "    %pip install polars\n    ^\nSyntaxError: invalid syntax\n", "polars"),
+        ("python", "    pip install -U numpy==2; x = 1\n        ^^^^^^^\nSyntaxError: invalid syntax\n", "numpy"),
+        ("python", "    conda install numpy\n          ^^^^^^^\nSyntaxError: invalid syntax\n", "numpy"),
+        ("python", "/opt/e/bin/python3: No module named pytest\n", "pytest"),
+        ("python", "/bin/sh: 1: black: not found\n", "black"),
+        ("python", "FileNotFoundError: [Errno 2] No such file or directory: 'ruff'\n", "ruff"),
+        ("javascript", "npm i -D lodash@4\n    ^\n\nSyntaxError: Unexpected identifier 'i'\n", "lodash"),
+        ("javascript", "yarn add @scope/name\n     ^^^\n\nSyntaxError: Unexpected identifier 'add'\n", "@scope/name"),
+        ("javascript", "/bin/sh: 1: eslint: not found\n", "eslint"),
         ("javascript", "Error: Cannot find module 'lodash'\nRequire stack:\n", "lodash"),
         ("javascript", "Cannot find package '@scope/name' imported from /sandbox/[code]\n", "@scope/name"),
         ("javascript", "Error: Cannot find module 'lodash/fp'\n", "lodash"),
@@ -99,12 +107,39 @@ def test_a_missing_library_is_named_as_it_is_installed(language: str, error: str
         ("javascript", "Error: Cannot find module './helper'\n"),
         ("ruby", "in `require_relative': cannot load such file -- /sandbox/helper (LoadError)\n"),
         ("bash", "ModuleNotFoundError: No module named 'cv2'\n"),
+        ("python", "FileNotFoundError: [Errno 2] No such file or directory: 'ruff.csv'\n"),
+        ("python", "the file black was not found\n"),
         ("python", "ZeroDivisionError: division by zero\n"),
         ("python", ""),
     ],
 )
 def test_other_errors_get_no_hint(language: str, error: str) -> None:
     assert hint(error, LANGUAGES[language]) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "library", "language"),
+    [
+        ("pytest", "pytest", "python"),
+        ("tsc", "typescript", "javascript"),
+        ("prettier", "prettier", "javascript"),
+        ("rubocop", "rubocop", "ruby"),
+    ],
+)
+def test_a_program_that_a_library_brings_is_named_with_its_language(program: str, library: str, language: str) -> None:
+    bash = LANGUAGES["bash"]
+    among = [bash, *(LANGUAGES[name] for name in bash.handler.companions)]
+    found = hint_of(among, f"./script.sh: line 1: {program}: command not found\n".encode(), NOTHING, allow, VIEWS)
+    assert found is not None
+    assert worded(found, TOOLS) == (
+        f"code asked for '{program}', which is not installed; "
+        f"call install_libraries with {library}, language {language} and this session_id"
+    )
+
+
+def test_advice_that_code_prints_is_not_a_call_of_a_package_manager() -> None:
+    advice = b"UserWarning: it is slow; for more speed:\n    pip install numexpr\n"
+    assert hint_of([PYTHON], advice, NOTHING, allow, VIEWS, failed=False) is None
 
 
 @pytest.mark.parametrize(

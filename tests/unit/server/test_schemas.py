@@ -152,7 +152,7 @@ async def test_hints_say_what_a_tool_can_do_to_the_world(fake: FakeService, era:
     assert [name for name in hints if hints[name].read_only_hint] == ["get_artifacts"]
     destructive = ["copy_file"] * host_files + ["manage_session"]
     assert [name for name in hints if hints[name].destructive_hint] == destructive
-    assert [name for name in hints if hints[name].idempotent_hint] == ["copy_file", "manage_session"]
+    assert [name for name in hints if hints[name].idempotent_hint] == ["manage_session"]
 
 
 async def test_a_profile_that_allows_less_than_the_default_timeout_lowers_the_default(era: str) -> None:
