@@ -6,7 +6,7 @@ are values of an `Execution`. Messages are one line: the cause, then the next st
 
 import re
 
-from .messages import Problem, joined
+from .messages import Problem, Step, joined
 
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -32,8 +32,8 @@ class SandboxError(Exception):
 
     @property
     def problem(self) -> Problem:
-        """Its cause and its step, as a value; for a row of `doctor`, or for another error."""
-        return Problem(self.cause, self.step)
+        """Its cause and its step, with its facts, as a value; for a row of `doctor`, or for another error."""
+        return Problem(self.cause, self.step.format_map(self.facts) if isinstance(self.step, Step) else self.step)
 
     @property
     def code(self) -> str:

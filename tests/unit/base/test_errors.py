@@ -9,9 +9,10 @@ from starlette.requests import Request
 from llm_sandbox_mcp.backends.base import Check
 from llm_sandbox_mcp.backends.choosing import Chosen
 from llm_sandbox_mcp.backends.kubernetes.failures import failure
-from llm_sandbox_mcp.base.errors import EngineUnavailable, ProfileError, Unavailable
+from llm_sandbox_mcp.base.errors import EngineUnavailable, PolicyDenied, ProfileError, Unavailable
+from llm_sandbox_mcp.base.messages import Step
 from llm_sandbox_mcp.cli.words import in_words
-from llm_sandbox_mcp.compat.llm_sandbox.exceptions import ImagePullError, translated
+from llm_sandbox_mcp.compat.llm_sandbox.exceptions import ImagePullError, SecurityViolationError, translated
 from llm_sandbox_mcp.compat.rest.answers import refused
 from llm_sandbox_mcp.server import build_server
 from tests.mcp.fake import FakeService
@@ -79,3 +80,9 @@ def test_a_mistake_in_a_profile_has_its_key_as_a_value() -> None:
     error = ProfileError("a: b", "c; d", file="/x: y.toml", key="limits.memory")
     assert (error.key, error.reason, error.step) == ("limits.memory", "a: b", "c; d")
     assert str(error) == "/x: y.toml: limits.memory: a: b; c; d"
+
+
+def test_an_error_as_a_value_has_the_facts_in_its_step() -> None:
+    with pytest.raises(SecurityViolationError) as raised, translated():
+        raise PolicyDenied("bash has none", Step.INSTALL, library="pytest", language="python")
+    assert str(raised.value) == "bash has none; call install() with pytest, language python"
