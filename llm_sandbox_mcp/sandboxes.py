@@ -185,10 +185,15 @@ class Session:
     ) -> tuple[Library, ...]:
         """Installs libraries into the sandbox, and returns all that are installed there now.
 
-        `InstallFailed` contains the last lines of the package manager.
+        `InstallFailed` contains the last lines of the package manager. The last line of progress says which libraries
+        have another version now, if any do.
         """
         ask = self._ask(None, {"libraries": libraries, "language": language})
-        return (await self._service.install(ask, Listener(None, on_progress))).libraries
+        done = await self._service.install(ask, Listener(None, on_progress))
+        if on_progress is not None:
+            for note in done.notes:
+                await on_progress(note)
+        return done.libraries
 
     async def write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
         """Writes a file below the working directory; missing folders are created."""
@@ -238,6 +243,10 @@ class Session:
     async def clear(self) -> None:
         """Deletes the files and figures that runs left behind; state is kept."""
         await self._service.sessions.clear(self.id)
+
+    async def restart(self) -> None:
+        """Stops the code that runs, and ends the interpreters; files and libraries are kept."""
+        await self._service.sessions.restart(self.id)
 
     async def reset(self) -> None:
         """Stops the code that runs, and drops all state."""

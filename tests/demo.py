@@ -153,8 +153,8 @@ def answer(result: CallToolResult) -> dict[str, Any]:
 
 
 def figure(result: CallToolResult) -> str:
-    """The figure that a model sees in an answer; nothing if there is none."""
-    return "".join(part.data for part in result.content if isinstance(part, ImageContent))
+    """The first picture that a model sees in an answer; nothing if there is none."""
+    return next((part.data for part in result.content if isinstance(part, ImageContent)), "")
 
 
 async def show_progress(progress: float, total: float | None, message: str | None) -> None:

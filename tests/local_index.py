@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 
 SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -44,13 +45,24 @@ class LocalIndex:
         """The index for a request with this `Host`."""
         return self._others.get(host, self)
 
-    def add_project(self, name: str, files: dict[str, bytes], host: "LocalIndex", *, html: bool = False) -> None:
-        """Adds a page of Python's simple API; its files and their metadata are on another server."""
+    def add_project(
+        self,
+        name: str,
+        files: dict[str, bytes],
+        host: "LocalIndex",
+        *,
+        html: bool = False,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Adds a page of Python's simple API; its files and their metadata are on another server.
+
+        `sizes` are what the page says of files, if it is not true.
+        """
         entries = []
         for file, content in files.items():
             host.pages[f"/packages/{file}"] = Page(content)
             if file.endswith(".whl"):
-                host.pages[f"/packages/{file}.metadata"] = Page(metadata(name, file.split("-")[1]))
+                host.pages[f"/packages/{file}.metadata"] = Page(_metadata_of(content))
             digest = hashlib.sha256(content).hexdigest()
             entries.append((file, f"{host.url}/packages/{file}", digest, file.endswith(".whl")))
         if html:
@@ -62,7 +74,13 @@ class LocalIndex:
             page = Page(f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), "text/html; charset=utf-8")
         else:
             found = [
-                {"filename": file, "url": url, "hashes": {"sha256": digest}, "core-metadata": wheel}
+                {
+                    "filename": file,
+                    "url": url,
+                    "hashes": {"sha256": digest},
+                    "core-metadata": wheel,
+                    "size": sizes.get(file, len(files[file])),
+                }
                 for file, url, digest, wheel in entries
             ]
             page = Page(
@@ -143,14 +161,20 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def metadata(name: str, version: str = "1.0") -> bytes:
-    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+def metadata(name: str, version: str = "1.0", *needed: str) -> bytes:
+    lines = "".join(f"Requires-Dist: {one}\n" for one in needed)
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}".encode()
+
+
+def _metadata_of(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.read(next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA")))
 
 
 def wheel(
-    name: str, version: str = "1.0", *, module: str = "", further: Mapping[str, bytes] | None = None
+    name: str, version: str = "1.0", *needed: str, module: str = "", further: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
-    """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`.
+    """A wheel with one module, which has the same name unless another is given, and defines `ANSWER`; it needs others.
 
     It has a program of its name, which prints that, and `further` files.
     """
@@ -159,7 +183,7 @@ def wheel(
         **(further or {}),
         f"{module or name}.py": b"ANSWER = 42\n\ndef show():\n    print(ANSWER)\n",
         f"{name}-{version}.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {module or name}:show\n".encode(),
-        f"{name}-{version}.dist-info/METADATA": metadata(name, version),
+        f"{name}-{version}.dist-info/METADATA": metadata(name, version, *needed),
         f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = f"{name}-{version}.dist-info/RECORD"

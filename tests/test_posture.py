@@ -135,9 +135,13 @@ def writable_folders(seen: Watched) -> None:
 
 def environment(seen: Watched) -> None:
     assert listed("environment") == {"nothing of the server's"}
-    handler = tomllib.loads((ROOT / "handlers/python/handler.toml").read_text(encoding="utf-8"))
-    named = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *handler["env"]}
+    handlers = [tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("handlers/*/handler.toml")]
+    of_all = {name for one in handlers for name in one.get("libraries", {}).get("env", ())}
+    offline = {name for one in handlers for name in one.get("offline", ())}
+    own = next(one["env"] for one in handlers if one["name"] == "python")
+    named = {"PATH", "HOME", "USER", "LOGNAME", "LANG", *own, *of_all}
     names = {entry.partition("=")[0] for entry in seen.runner.variables()}
+    named |= offline if offline & names else set()
     assert {name for name in names ^ named if not name.startswith("SANDBOX_")} == set()
     assert {frozenset(first.variables()) for first, *_ in seen.sandboxes} == {frozenset({"PWD=/"})}
     assert not [process for process in seen.inside if SECRET in process.read("environ")]

@@ -259,6 +259,14 @@ class Sandbox(ABC):
         """
         return read_list((await self.run(["sh", "-c", LIST], {"PATH": self.path})).stdout)
 
+    async def new_outside(self) -> Sequence[str]:
+        """The paths of files that were made or changed, since the last call, outside of the working directory.
+
+        Only of such as code makes for somebody to have: pictures, tables, documents. Costs next to nothing if there are
+        none; a backend to which it would cost more leaves it out.
+        """
+        return ()
+
     async def look(self, command: str, seconds: float) -> bytes:
         """The output of one of our own shell commands, on one line; a part of it if it is not done in time.
 

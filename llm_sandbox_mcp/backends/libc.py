@@ -13,6 +13,7 @@ RENAME_NOREPLACE, RENAME_EXCHANGE = 0x1, 0x2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
 _NS_GET_USERNS = 0xB701
+_SPLICE_F_NONBLOCK = 0x2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
@@ -67,6 +68,11 @@ def inotify_init() -> int:
 def inotify_add_watch(watches: int, path: str, events: int) -> None:
     """Watches a folder."""
     _checked(_libc.inotify_add_watch(watches, os.fsencode(path), events))
+
+
+def tee(pipe: int, to_pipe: int, size: int) -> int:
+    """Copies what is in a pipe, up to a size, into another one, without waiting; returns the size."""
+    return _checked(_libc.tee(pipe, to_pipe, size, _SPLICE_F_NONBLOCK))
 
 
 def prctl(option: int, value: int) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..base.text import is_text
-from .layout import WORKDIR
+from .layout import FIGURES, HANDLERS, HOME, WORKDIR
 
 _TIME = re.compile(rb"\d{1,12}\.\d{9}")
 
@@ -57,6 +57,30 @@ Files = Mapping[str, Stamp]
 """Regular files below a folder."""
 
 _FORM = r"%y %m %i %s %T@ %C@ %P\0"
+OUTSIDE = (HOME, "/tmp")
+"""The folders besides the working directory in which code leaves files."""
+_ENDS = "png jpg jpeg gif webp svg bmp tif tiff pdf csv tsv xlsx xls ods parquet html docx pptx mp4"
+"""How the names of files end that people want to get: pictures, tables, documents."""
+_TEMPORARY = r"(?:tmp[a-z0-9_]{8}|tmp\.\w{10}|Rtmp\w{6})(?:[./]|$)"
+"""A name that Python, mktemp or R chooses for a temporary file or folder."""
+_KEPT = re.compile(
+    rf"(?:{'|'.join(OUTSIDE)})/(?!{_TEMPORARY}|\.).+\.(?:{_ENDS.replace(' ', '|')})", re.IGNORECASE | re.DOTALL
+)
+
+
+def kept_outside(path: str) -> bool:
+    """Whether a file outside of the working directory looks like one that code made for somebody to have."""
+    return _KEPT.fullmatch(path) is not None and not path.startswith(f"{FIGURES}/") and is_text(path)
+
+
+SEEN = f"{HANDLERS}/.seen"
+"""A file as old as the last look at these folders, in sandboxes that an agent looks into."""
+LIST_OUTSIDE = (
+    f"find {' '.join(OUTSIDE)} -mindepth 1 -maxdepth 2 -newer {SEEN} -name '*.*' -type f -printf '%p\\0' "
+    f"| head -z -n 1000; : >{SEEN}"
+)
+"""A shell command that prints the paths of the files that are new there since then."""
+
 LIST = (
     rf"find {WORKDIR} -mindepth 1 \( -name '.*' -o -name node_modules -o -name __pycache__ \) -prune -o "
     rf"-type f -printf '{_FORM}' | head -z -n 10000"

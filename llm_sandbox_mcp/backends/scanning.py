@@ -1,6 +1,7 @@
 """Reads which files are below the folders of a sandbox, from outside and through descriptors."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,11 +13,15 @@ import anyio.to_thread
 from ..base.policy import Policy
 from ..base.text import is_text
 from .base import OWN_ENTRIES, Fullness
-from .listing import Stamp
+from .listing import OUTSIDE, Stamp, kept_outside
 
 CLOSING = 2
 """How many threads of one backend close folders at once; others wait."""
 _ENTRIES = 10_000
+_OUTSIDE, _AT_ONCE = 1_000, 100
+"""Entries that are read in the other folders, and how many of them without a worker thread: these are in memory."""
+_TICK = 20_000_000
+"""Nanoseconds, more than two ticks of the slowest clock of files."""
 _DEPTH = 32
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,6 +39,8 @@ class Folders:
         """Takes over the descriptors, the working directory's first; `closing` bounds the threads that close them."""
         self._descriptors = [*descriptors]
         self._closing = closing
+        self._times: list[int] = []
+        self._outside: dict[str, Stamp] = {}
 
     async def list_files(self, refused: list[str] | None = None, *, at_once: int = 0) -> dict[str, Stamp]:
         """Path of each regular file in the first folder, with numbers that differ after the file is changed.
@@ -55,6 +62,37 @@ class Folders:
                 return found
             refused.clear()
         return await self._in_thread(partial(_list_files, budget=iter(range(_ENTRIES)), refused=refused))
+
+    async def new_outside(self) -> list[str]:
+        """The files that were made or changed since the last call in the other folders, at most one level below them.
+
+        Only files that code made for somebody to have, by their names. Costs next to nothing if the folders are
+        unchanged; reads at most 1,000 entries otherwise.
+        """
+        times = [os.fstat(descriptor).st_mtime_ns for descriptor in self._others(self._descriptors)]
+        if times == self._times and not self._outside:
+            return []
+        # A folder that has just changed can change again without another time.
+        self._times = times if all(time.time_ns() - one > _TICK for one in times) else []
+        budget = iter(range(_AT_ONCE))
+        found = self._list_outside(self._descriptors, budget)
+        if next(budget, None) is None:
+            found = await self._in_thread(partial(self._list_outside, budget=iter(range(_OUTSIDE))))
+        before, self._outside = self._outside, found
+        return [path for path, stamp in found.items() if before.get(path) != stamp]
+
+    @staticmethod
+    def _others(descriptors: Sequence[int]) -> Sequence[int]:
+        return descriptors[1 : 1 + len(OUTSIDE)]
+
+    @classmethod
+    def _list_outside(cls, descriptors: Sequence[int], budget: Iterator[int]) -> dict[str, Stamp]:
+        return {
+            f"{folder}/{name}": stamp
+            for folder, descriptor in zip(OUTSIDE, cls._others(descriptors), strict=False)
+            for name, stamp in _walk(descriptor, budget, [], depth=1)
+            if kept_outside(f"{folder}/{name}")
+        }
 
     async def fullness(self, policy: Policy, *, thorough: bool) -> Fullness:
         """How full the folders are; checks the files only if `thorough`."""

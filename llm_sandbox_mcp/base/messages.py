@@ -21,6 +21,7 @@ class Step(StrEnum):
     OTHER_ARTIFACT = "call artifacts() to list those that exist"
     OPEN_SESSION = "open another session"
     INSTALL = "call install() with {library}, language {language}"
+    RESTART = "restart() the session, which keeps files and libraries"
     READ_PARTS = "artifact() returns it"
     GIVE_INPUT = "give the text that the code reads as stdin"
     END_SESSION = "do it in the code, or run the code with Sandboxes.run, without a session"

@@ -52,6 +52,18 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class Overview:
+    """One small picture of pictures that are too large, or too many, to be shown as they are."""
+
+    picture: bytes = b""
+    """A complete image; empty if there is none."""
+    names: tuple[str, ...] = ()
+    """The artifacts on it, in this order."""
+    lacking: str = ""
+    """Why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostFile:
     """A file that a call wrote on this machine."""
 
@@ -107,6 +119,8 @@ class Execution:
     """Files that this run created or changed."""
     notes: tuple[Note, ...] = ()
     """One line each: something was truncated or lost, or a limit was hit; and what to do about it."""
+    overview: Overview | None = None
+    """For a caller that looks at pictures, if some cannot be shown as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,8 @@ class Installation:
     """All that are installed in the session now."""
     status: Literal["ok", "cancelled"] = "ok"
     """`cancelled`: it was stopped, and what is installed now is unknown."""
+    notes: tuple[Note, ...] = ()
+    """One line each: a name was that of a module, or a library has another version now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
+from ..base.similar import available
 from ..base.text import one_line
 from .examples import EXAMPLES
 
@@ -24,6 +25,10 @@ class _Parser(argparse.ArgumentParser):
         )
         if examples := EXAMPLES.get(self.prog.removeprefix(_PROGRAM).strip()):
             self.epilog = "\n  ".join(("examples:", *examples))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"unknown {value!r}; {available(str(value), action.choices)}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
@@ -90,16 +95,14 @@ def _serve(commands: Any) -> None:
     parser.add_argument(
         "--transport",
         choices=("stdio", "http", "sse"),
-        default="stdio",
         help="stdio: one client, on this process's input and output; http: clients on a port, at /mcp, older at /sse "
-        "(MCP deprecated SSE on 2026-07-28); sse: the same",
+        "(MCP deprecated SSE on 2026-07-28); sse: the same; default: http with --host or --port, else stdio",
     )
     parser.add_argument(
         "--host",
-        default="127.0.0.1",
-        help="address to listen on; an address that other machines reach needs http.token_file (%(default)s)",
+        help="address to listen on; an address that other machines reach needs http.token_file (127.0.0.1)",
     )
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (8000)")
     _folders(parser, "the client on stdio")
     _offline(parser)
 
@@ -133,9 +136,14 @@ def _run(commands: Any) -> None:
         default=[],
         help="copy a file into the working directory; without :SANDBOX it keeps its name",
     )
-    _folders(parser, "the program, below /data")
-    parser.add_argument("--stdin", metavar="FILE", help="what the program reads; - for this command's standard input")
-    parser.add_argument("--artifacts", metavar="DIR", help="save files that the code made in this folder")
+    _folders(parser, "the program, below /data, as /data/FOLDER for a folder of that name")
+    parser.add_argument(
+        "--stdin",
+        metavar="FILE",
+        help="what the program reads; - waits for the end of this command's standard input; default: what is there, if "
+        "it is a file, or a pipe whose writer has ended",
+    )
+    parser.add_argument("--artifacts", metavar="DIR", help="save files and figures that the code made in this folder")
     parser.add_argument("--timeout", metavar="S", type=float, help="seconds; default: the profile's limit")
     code = parser.add_mutually_exclusive_group(required=True)
     code.add_argument("-c", metavar="CODE", dest="code", help="the program itself")

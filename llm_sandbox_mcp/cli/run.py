@@ -3,20 +3,23 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import anyio
 
 from ..base.errors import InvalidArgument
+from ..base.messages import listed
 from ..base.open_folders import OpenFolder
 from ..base.principal import USER
 from ..base.results import Execution, StreamName
+from ..runs.requests import checked_stdin
 from ..service import Service
 from ..service.ask import Ask
 from ..service.work import Listener
 from .console import Console
 from .opening import opened, read_profile, run_until_signal
+from .piped import piped
 from .saving import save
 from .words import in_words
 
@@ -24,6 +27,8 @@ _EVERYWHERE = (OpenFolder("/"),)
 """The user of the command line is the operator, who can name every file that they can read."""
 _TIMEOUT = 124
 _OUT_OF_MEMORY = 137
+_MISSING = "no such file or directory"
+_SHOWN = 5
 _UNSAVED = {"result_not_saved", "results_held_back", "results_incomplete", "results_lost", "databases_open"}
 """Notes that say that something is lost which code wrote into a folder."""
 
@@ -42,20 +47,22 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 async def _run(
-    service: Service, options: argparse.Namespace, code: str, stdin: str, files: list[tuple[str, str]]
+    service: Service, options: argparse.Namespace, code: str, stdin: str | None, files: list[tuple[str, str]]
 ) -> int:
     consoles = {"stdout": Console(1), "stderr": Console(2)}
 
     async def show(stream: StreamName, text: str) -> None:
         await consoles[stream].write(text)
 
-    for view in service.profile.views:
-        if os.path.basename(view.place) != os.path.basename(view.folder.path):
-            await consoles["stderr"].note(f"note: code sees {view.folder.path} as {view.place}")
+    for place in _places(service, renamed=True):
+        await consoles["stderr"].note(place)
+    language = options.language or _guess(service, options.source)
+    if stdin is None:
+        stdin = await _piped(service, language, consoles["stderr"])
     ask = Ask(
         caller=USER,
         code=code,
-        language=options.language or _guess(service, options.source),
+        language=language,
         libraries=options.library,
         timeout=service.profile.limits.timeout if options.timeout is None else options.timeout,
         stdin=stdin,
@@ -71,9 +78,32 @@ async def _run(
         await consoles["stdout"].line(execution.result)
     for note in execution.notes:
         await consoles["stderr"].note(f"note: {in_words(note)}")
+    if execution.status == "error" and _MISSING in execution.stderr.text.lower():
+        for place in _places(service, renamed=False):
+            await consoles["stderr"].note(place)
     if options.artifacts is not None:
         await _save(service, execution, Path(options.artifacts), consoles["stderr"])
+    elif names := [artifact.name for artifact in execution.artifacts]:
+        await consoles["stderr"].note(f"note: not saved: {listed(names, _SHOWN)}; give --artifacts DIR")
     return _status(execution)
+
+
+def _places(service: Service, *, renamed: bool) -> Iterator[str]:
+    """Where code sees each opened folder: those with another name there than here, or the others."""
+    for view in service.profile.views:
+        if renamed == (os.path.basename(view.place) != os.path.basename(view.folder.path)):
+            yield f"note: code sees {view.folder.path} as {view.place}"
+
+
+async def _piped(service: Service, name: str, console: Console) -> str:
+    """What this command was given on its standard input, if the language takes it; a note if it does not."""
+    language = service.languages.get(name)
+    try:
+        text = (await anyio.to_thread.run_sync(piped)).decode(errors="replace")
+        return text if language is None else checked_stdin(text, language)
+    except InvalidArgument as error:
+        await console.note(f"note: standard input was not passed on: {in_words(error)}")
+        return ""
 
 
 async def _save(service: Service, execution: Execution, folder: Path, console: Console) -> None:
@@ -100,10 +130,13 @@ def _code(options: argparse.Namespace) -> str:
     return _text(options.source).removeprefix("\ufeff")  # some editors begin a file with a byte order mark
 
 
-def _stdin(options: argparse.Namespace) -> str:
+def _stdin(options: argparse.Namespace) -> str | None:
+    """What the program reads; None for what is on standard input, without waiting for it."""
     if options.stdin == options.source == "-":
         raise InvalidArgument("--stdin -: standard input is the program already", "give --stdin a file")
-    return _text(options.stdin) if options.stdin is not None else ""
+    if options.stdin is not None:
+        return _text(options.stdin)
+    return "" if options.source in ("-", "/dev/stdin") else None
 
 
 def _text(source: str) -> str:

@@ -15,6 +15,7 @@ from ..profile.sections import FilesSection
 from .logs import log_to_stderr
 from .opening import named_profile, opened, read_profile
 
+_HOST, _PORT = "127.0.0.1", 8000
 _OPEN_MAX = 10_240
 """Open files that macOS gives at most, also where its limit is named as infinite."""
 
@@ -33,10 +34,13 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for variable in variables:
         if variable.refused:
             raise ProfileError(*variable.problem)
-    if options.folders and options.transport != "stdio":
+    on_port = options.host is not None or options.port is not None
+    local = (options.transport or ("http" if on_port else "stdio")) == "stdio"
+    if local and on_port:
+        raise InvalidArgument("--transport stdio listens nowhere", "leave it out, or --host and --port")
+    if options.folders and not local:
         raise InvalidArgument("--folder: only clients on stdio can use folders of this machine", "leave it out")
     profile = read_profile(options, environ, settings_of(variables))
-    local = options.transport == "stdio"
     ignored = "" if local else ", ".join(profile.files.folders)
     if ignored:
         profile = profile.model_copy(update={"files": FilesSection(folders=(), client_roots=False)})
@@ -70,7 +74,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                         from ..compat.rest import RestPaths
 
                         paths = RestPaths(service)
-                    await serve_http(server, service, options.host, options.port, paths)
+                    port = _PORT if options.port is None else options.port
+                    await serve_http(server, service, options.host or _HOST, port, paths)
                 tasks.cancel_scope.cancel()
 
     anyio.run(serve)

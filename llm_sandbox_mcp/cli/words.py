@@ -6,7 +6,7 @@ OPTIONS: Words = {
     Step.MORE_TIME: "give a larger --timeout, or do less",
     Step.DATA_AS_FILE: "put data into a file and bring it in with --file",
     Step.INSTALL: "install {library} with --library",
-    Step.GIVE_INPUT: "give a file with the text that the program reads with --stdin",
+    Step.GIVE_INPUT: "give the text that the program reads with --stdin FILE, or wait for it with --stdin -",
     Step.COPY_FILES: "bring single files in with --file",
     Step.BRING_DATA: "bring data in with --file, or allow hosts (network.domains in the profile)",
 }

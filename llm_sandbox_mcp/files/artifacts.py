@@ -5,6 +5,7 @@ import posixpath
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,7 @@ import anyio.to_thread
 from ..backends import copying
 from ..backends.archive import Member
 from ..backends.base import Sandbox
-from ..backends.layout import FIGURES, WORKDIR
+from ..backends.layout import ALIAS, FIGURES, WORKDIR
 from ..base.errors import BadPath, SandboxLost, Unavailable, UnknownArtifact, quoted
 from ..base.messages import Note, Step
 from ..base.principal import Principal
@@ -26,7 +27,7 @@ from ..runs.protocol import MAX_FILES, Report
 from ..runs.run import Outcome
 from .images import identify
 from .media import mime_type
-from .pictures import can_be_shown, may_be_shown
+from .pictures import Pictures, can_be_shown, choose, may_be_shown
 
 _PATH_MAX = 1024
 _RELATIVE = "use a relative path such as data/table.csv"
@@ -43,7 +44,7 @@ def inner_path(path: str) -> str:
         or any("\ud800" <= c <= "\udfff" for c in path)
     ):
         raise BadPath(f"path must be valid text without NUL, at most {_PATH_MAX} bytes", _RELATIVE)
-    below = path.removeprefix(WORKDIR + "/")
+    below = path.removeprefix(f"{ALIAS}/" if path.startswith(f"{ALIAS}/") else f"{WORKDIR}/")
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
         raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}", _RELATIVE)
@@ -163,6 +164,10 @@ class ArtifactStore:
         except FileNotFoundError:  # it was dropped meanwhile
             return None
 
+    async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
+        """Which of these artifacts that are pictures are shown as they are, and which are not."""
+        return await choose(artifacts, partial(self.picture, session_id))
+
     async def put(self, session: Owned, name: str, content: bytes) -> Artifact:
         """Stores a file and replaces an older one of the same name. Raises `Unavailable` if the disk is full."""
         artifact = describe(name, content)
@@ -244,7 +249,8 @@ class ArtifactStore:
             notes.append(Note("artifacts_lost", f"some files were not kept: {error.cause}", error.step))
         kept = [artifact for artifact in found if self._has(session.id, artifact)]
         most, size = self._limits.store_files, format_size(self._limits.store)
-        bounds = f"the store keeps at most {most} files and {size} for all sessions together"
+        keys = "artifacts.store_files and artifacts.store in the profile"
+        bounds = f"the store keeps at most {most} files and {size} for all sessions together ({keys})"
         step = "write fewer, or smaller files"
         if gone := len(found) - len(kept):
             cause = f"{gone} files of this run were dropped to make room for others; {bounds}"
@@ -271,7 +277,8 @@ class ArtifactStore:
             notes.append(Note("artifacts_unnamed", cause, "give them other names", number=unnamed))
         omitted = report.files_omitted - unnamed + max(0, len(files) + len(figures) - most)
         if omitted:
-            cause = f"{omitted} more files were changed and not kept; at most {most} are kept per run"
+            limit = f"at most {most} (artifacts.files in the profile) are kept"
+            cause = f"{omitted} more files were changed and not kept; {limit}"
             notes.append(Note("artifacts_omitted", cause, "put them into one file", number=omitted))
         figures = figures[:most]
         for folder, names in ((FIGURES, figures), (WORKDIR, files[: most - len(figures)])):
@@ -297,7 +304,8 @@ class ArtifactStore:
             expected.discard(member.name)
             if member.size > limit:
                 size = format_size(member.size)
-                cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {format_size(limit)}"
+                most = f"{format_size(limit)} (artifacts.file_size in the profile)"
+                cause = f"{one_line(member.name)} ({size}) was not kept; the limit is {most}"
                 step = "write a smaller file, or several files"
                 notes.append(Note("artifact_too_large", cause, step, name=member.name, size=member.size, limit=limit))
             else:

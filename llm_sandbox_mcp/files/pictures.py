@@ -6,7 +6,8 @@ for any content: the parts of a file are, and what it unpacks to.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 
 from ..base.results import Artifact
@@ -18,6 +19,10 @@ LONGEST = 8000
 """Maximum pixels of one side."""
 MOST = 40_000_000
 """Maximum pixels of one image."""
+SHOWN = 4
+"""Pictures that one result shows as they are."""
+_TRIED = 8
+"""Pictures that are read for one result; some can be broken, or the same as others."""
 KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 """Media types of images that models can look at."""
 _UNPACKED = 5 * MOST
@@ -34,9 +39,44 @@ _ADAM7 = ((0, 8, 0, 8), (4, 8, 0, 8), (0, 4, 4, 8), (2, 4, 0, 4), (0, 2, 2, 4), 
 """The start and the step of each pass of an interlaced PNG: first horizontally, then vertically."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Pictures among artifacts, each once."""
+
+    whole: Mapping[str, bytes]
+    """The content of those that are shown as they are, by their names."""
+    rest: tuple[Artifact, ...]
+    """Those that are too large, too many, or broken."""
+    broken: frozenset[str] = frozenset()
+    """The names of those that were looked at in vain: a part is missing, or they are in the store no longer."""
+
+
+async def choose(artifacts: Iterable[Artifact], look: Callable[[str], Awaitable[bytes | None]]) -> Pictures:
+    """Which of these artifacts are pictures that one result shows; `look` returns the content of one that can be."""
+    whole: dict[str, bytes] = {}
+    rest: list[Artifact] = []
+    broken: set[str] = set()
+    tried = 0
+    for artifact in filter(_is_picture, artifacts):
+        content = None
+        if may_be_shown(artifact) and tried < _TRIED and len(whole) < SHOWN:
+            tried += 1
+            content = await look(artifact.name)
+            broken |= {artifact.name} if content is None else set()
+        if content is None:
+            rest.append(artifact)
+        elif content not in whole.values():  # code that shows a figure and saves it makes the same picture twice
+            whole[artifact.name] = content
+    return Pictures(whole, tuple(rest), frozenset(broken))
+
+
 def may_be_shown(artifact: Artifact) -> bool:
     """Whether a file can be such an image, by what is known about it before its content is checked."""
-    return artifact.mime_type in KINDS and bool(artifact.width) and artifact.size <= LARGEST
+    return _is_picture(artifact) and artifact.size <= LARGEST and _fits(artifact.width, artifact.height)
+
+
+def _is_picture(artifact: Artifact) -> bool:
+    return artifact.mime_type in KINDS and bool(artifact.width)
 
 
 def can_be_shown(data: bytes) -> bool:
@@ -44,7 +84,7 @@ def can_be_shown(data: bytes) -> bool:
     image = identify(data)
     if image is None or len(data) > LARGEST:
         return False
-    if max(image.width, image.height) > LONGEST or image.width * image.height > MOST:
+    if not _fits(image.width, image.height):
         return False
     match image.mime_type:
         case "image/png":
@@ -56,6 +96,10 @@ def can_be_shown(data: bytes) -> bool:
         case "image/webp":
             return _is_webp(data)
     return False
+
+
+def _fits(width: int, height: int) -> bool:
+    return max(width, height) <= LONGEST and width * height <= MOST
 
 
 def _is_png(data: bytes) -> bool:

@@ -87,6 +87,14 @@ class Manager(Section):
     """The command that prints which libraries exist before any installation; without it, `installed` is used."""
 
 
+class Instead(Section):
+    """Names that callers ask for, and that do not exist here."""
+
+    names: Many[str] = ()
+    says: str = ""
+    """The next step for such a caller."""
+
+
 class Libraries(Manager):
     """How libraries are installed into a session."""
 
@@ -96,12 +104,20 @@ class Libraries(Manager):
     """The regular expression that a whole library must match; it can have the groups `name` and `version`."""
     names: Literal["plain", "pep503"] = "plain"
     """How names and versions are compared in the lists of a profile."""
+    several: bool = False
+    """Whether a session can have several versions of a library at once; otherwise the installed one hides the other."""
     major_pattern: Expression = ""
     """Matches the end of a name if each major version has a separate name: a deny entry without it denies all."""
     installed_pattern: Expression
     """Applied to each line that these commands print, with the groups `name` and `version`."""
     modules: Mapping[str, str] = {}
-    """The libraries of modules that have other names, for hints."""
+    """The libraries of modules that have other names, for hints and for callers who name the module."""
+    included_pattern: Expression = "(?!)"
+    """Matches the modules that the language has without any library."""
+    instead: Many[Instead] = ()
+    """Modules that no library brings, such as those of another system."""
+    env: Mapping[str, str] = {}
+    """Variables of the code of all languages, since programs that libraries bring need them."""
     index: str = ""
     """The package index; if empty, the command `default_index` prints it."""
     files_pattern: Expression = "(?!)"
@@ -109,6 +125,10 @@ class Libraries(Manager):
     default_index: Many[str] = ()
     """A command on the host that prints the index that the package manager uses by default."""
     default_index_pattern: Expression = ""
+
+    def normalized(self, name: str) -> str:
+        """A name as it is compared with others."""
+        return re.sub(r"[-_.]+", "-", name).lower() if self.names == "pep503" else name
 
     @field_validator("installed_pattern")
     @classmethod
@@ -170,14 +190,6 @@ class Grammar(Section):
     """For names without a letter, such as the backtick of Ruby: an expression that matches wherever code uses one."""
 
 
-class Instead(Section):
-    """Other languages that callers ask for although this one can do the work."""
-
-    names: Many[str] = ()
-    says: str = ""
-    """The next step for such a caller."""
-
-
 class Example(Section):
     """A program that shows a model how the language is used here."""
 
@@ -199,9 +211,11 @@ class Handler(Section):
     build: Build | None = None
     env: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
-    """Variables that also exist if code has no network: package managers that it calls fail at once."""
+    """Variables of the code of all languages that has no network: package managers that it calls fail at once."""
     figures: Many[str] = ()
     """File extensions of the figures that its runner writes, the most common first."""
+    overview: Many[str] = ()
+    """Draws pictures of sessions in all languages as one small picture, where they are too large or too many."""
     companions: Many[str] = ()
     """Languages whose programs code of this one starts: their prepared libraries and those of the session are there."""
     uses: Many[str] = ()
@@ -213,6 +227,7 @@ class Handler(Section):
     hints: Many[Hint] = ()
     """The meaning of errors that code runs into because it is in a sandbox."""
     instead: Instead = Instead()
+    """Other languages that callers ask for although this one can do the work."""
     examples: Many[Example] = ()
 
     @model_validator(mode="after")

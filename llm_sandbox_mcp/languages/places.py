@@ -40,8 +40,8 @@ class Places:
     """What its processes can reach; with `allow`, their environment names the proxy."""
     views: bool = False
     """Whether code sees folders of the operator's."""
-    programs: tuple[str, ...] = ()
-    """Folders of the programs that libraries bring, of all languages."""
+    everywhere: tuple[Language, ...] = ()
+    """The languages whose libraries bring programs that its code can start: all of this server."""
     companions: tuple["Places", ...] = ()
     """Those of the languages whose programs its code starts."""
     lacking: str = ""
@@ -80,10 +80,12 @@ class Places:
 
     def env(self, path: str) -> dict[str, str]:
         """The whole environment of the language's processes in a sandbox whose PATH is `path`."""
+        everywhere = [Places(language, index=self.index, network=self.network) for language in self.everywhere]
+        programs = [folder for places in everywhere for folder in places._programs()]
         prepared = [f"{places.environment}/bin" for places in (self, *self.companions) if places.environment]
         common = {
             # The programs of libraries come last: none of them takes the place of an interpreter.
-            "PATH": ":".join((*dict.fromkeys(prepared), path, *self.programs)),
+            "PATH": ":".join((*dict.fromkeys(prepared), path, *programs)),
             "HOME": HOME,
             # If the system has no entry for the user, programs look here.
             "USER": "sandbox",
@@ -99,12 +101,26 @@ class Places:
             common |= _PROXY
         if self.views:
             common |= _GIT
+        for places in everywhere:
+            common |= places._shared_variables()
         for places in (*self.companions, self):
             common |= places._own_variables()
         return common
 
-    def _own_variables(self) -> dict[str, str]:
-        """What `handler.toml` and the profile set for the language."""
+    def _programs(self) -> list[str]:
+        """The folders of the programs that libraries bring."""
+        manager = self.language.handler.libraries
+        managers = (manager, *manager.alternatives) if manager is not None else ()
+        return [self.expand(folder) for one in managers for folder in one.programs]
+
+    def _shared_variables(self) -> dict[str, str]:
+        """What `handler.toml` sets for code of all languages."""
         handler = self.language.handler
         offline = handler.offline if self.network == "none" and not self.index else {}
-        return {key: self.expand(value) for key, value in {**handler.env, **offline, **self.settings}.items()}
+        shared = {**(handler.libraries.env if handler.libraries is not None else {}), **offline}
+        return {key: self.expand(value) for key, value in shared.items()}
+
+    def _own_variables(self) -> dict[str, str]:
+        """What `handler.toml` and the profile set for the language."""
+        own = {**self.language.handler.env, **self.settings}
+        return {**self._shared_variables(), **{key: self.expand(value) for key, value in own.items()}}

@@ -19,10 +19,12 @@ import anyio
 from ..aio.tasks import open_tasks
 from ..backends.base import Completed, OnBytes, Sandbox, Usage
 from ..base.errors import InstallFailed, InvalidArgument, ListeningFailed, PolicyDenied
+from ..base.messages import Note, Step
 from ..base.results import Library, OnProgress, Status
 from ..base.text import one_line
 from ..base.units import format_duration
 from ..languages.languages import Language, Libraries
+from ..languages.modules import as_libraries
 from ..languages.places import Places
 from ..profile.profile import Profile
 from ..runs.verdict import limits_hit
@@ -52,6 +54,8 @@ _TOLD = 200
 """Lines of a package manager that are told while it works."""
 _LINE = 500
 """Bytes of such a line."""
+_NO_ROOM = re.compile("no space left on device", re.IGNORECASE)
+"""What every package manager prints when the disk limit is reached; it removes its unfinished files before it ends."""
 _ENDS = re.compile(rb"[\r\n]+")
 
 
@@ -78,26 +82,40 @@ class Installer:
         """The certificates of package indexes that are trusted; read by the first installation."""
         self._gateways: Gateways | None = None
 
-    def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed; starts nothing."""
+    def check(self, language: Language, libraries: Sequence[str]) -> tuple[Sequence[str], list[Note]]:
+        """The libraries to install for these names, and notes about names that mean others; starts nothing.
+
+        Raises `PolicyDenied` or `InvalidArgument` for libraries that cannot be installed.
+        """
         if not libraries:
-            return
-        if self._profile.server.offline:
-            raise PolicyDenied(
-                "libraries cannot be installed: this server works offline (server.offline)", "use those that are there"
-            )
-        manager = language.handler.libraries
-        if manager is None:
-            raise PolicyDenied(
-                f"{language.name} has no package manager here", "use python or another language for libraries"
-            )
+            return (), []
+        if language.handler.libraries is None:
+            raise self._without_manager(language, libraries)
         if len(libraries) > _MOST:
             raise InvalidArgument(
                 f"libraries has {len(libraries)} names, and the limit is {_MOST} per call", "use several calls"
             )
+        libraries, notes = as_libraries(language, libraries, self._profile.language(language.name).opened)
+        if libraries and self._profile.server.offline:
+            raise PolicyDenied(
+                "libraries cannot be installed: this server works offline (server.offline)", "use those that are there"
+            )
         rules = self._rules[language.name]
         rules.check_names(libraries)
         rules.check(libraries)
+        return libraries, notes
+
+    def _without_manager(self, language: Language, libraries: Sequence[str]) -> PolicyDenied:
+        """What to do in a language without a package manager: those whose programs it starts may know these names."""
+        cause = f"{language.name} has no package manager here"
+        known = {name: self._rules[name] for name in language.handler.companions if name in self._rules}
+        fit = [name for name, rules in known.items() if not any(map(rules.misnamed, libraries))]
+        if not fit:
+            return PolicyDenied(cause, "use python or another language for libraries")
+        # Of names that fit most languages, callers want programs more often than modules.
+        named = " or ".join([name for name in fit if known[name].manager.programs] or fit)
+        cause += ", and finds what libraries of other languages bring"
+        return PolicyDenied(cause, Step.INSTALL, library=", ".join(libraries), language=named)
 
     def ruled(self, language: Language) -> bool:
         """Whether the profile allows only some libraries of the language."""
@@ -105,12 +123,14 @@ class Installer:
 
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
-    ) -> tuple[Library, ...]:
-        """Installs libraries into one sandbox and returns all that are installed there now.
+    ) -> tuple[tuple[Library, ...], Mapping[Library, Library]]:
+        """Installs libraries into one sandbox; returns all that are installed there now, and which replaced which.
 
         Raises `InstallFailed`, which ends with the last lines of the package manager.
         """
         manager = await choose(sandbox, places)
+        if not libraries:  # all that was asked for is part of the language
+            return await list_libraries(sandbox, places, manager.installed), {}
         if on_progress is not None:
             await on_progress(f"installing {', '.join(libraries)} with {manager.manager}")
         # Imported here, since only an installation needs an HTTP client, and it would delay every start of the server.
@@ -120,6 +140,7 @@ class Installer:
         problems: list[str] = []
         lines = Lines(manager.manager, on_progress) if on_progress is not None else None
         before = await sandbox.usage()
+        had = await list_libraries(sandbox, places, manager.installed)
         try:
             with self._alone(sandbox):
                 done = await self._through_gateway(sandbox, places, manager, libraries, upstream, problems, lines)
@@ -134,14 +155,21 @@ class Installer:
                 "install fewer at once, or raise limits.install_timeout in the profile",
             )
         if done.exit_code != 0:
-            causes = [*await _limits_reached(sandbox, before), *problems]
-            reason = "; ".join([*causes, _last_lines(done.stderr or done.stdout)])
-            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}")
+            last = _last_lines(done.stderr or done.stdout)
+            full = bool(_NO_ROOM.search(last))
+            reason = "; ".join([*await _limits_reached(sandbox, before, full=full), *problems, last])
+            step = "install fewer or smaller ones, or raise limits.disk in the profile" if full else ""
+            raise InstallFailed(f"{manager.manager} could not install {', '.join(libraries)}: {one_line(reason)}", step)
         if self.ruled(places.language):
             everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
             if refusal := self._rules[places.language.name].refusal(libraries, everything):
                 raise InstallFailed(f"installing {', '.join(libraries)}: {refusal.cause}", refusal.step)
-        return await list_libraries(sandbox, places, manager.installed)
+        have = await list_libraries(sandbox, places, manager.installed)
+        if have == had or manager.several:
+            return have, {}
+        given = await list_libraries(sandbox, places, manager.provided) if manager.provided else ()
+        old, new = ({library.name: library for library in (*given, *own)} for own in (had, have))
+        return have, {old[name]: new[name] for name in old.keys() & new.keys() if old[name] != new[name]}
 
     async def _through_gateway(
         self,
@@ -228,11 +256,12 @@ class Lines:
             self.error = error
 
 
-async def _limits_reached(sandbox: Sandbox, before: Usage) -> list[str]:
+async def _limits_reached(sandbox: Sandbox, before: Usage, *, full: bool) -> list[str]:
     """A line for each limit that was reached: package managers do not explain well why they failed then."""
     # Processes that a package started can keep a pod too busy to answer.
     with anyio.move_on_after(_CHECK_SECONDS):
         used, fullness = (await sandbox.usage()).since(before), await sandbox.fullness(thorough=False)
+        fullness = replace(fullness, disk=fullness.disk or full)
         hit = limits_hit(used, fullness, sandbox.policy)
         return [f"{line} ({_LIMITS[status]} in the profile)" for status, line in hit.items()]
     return []

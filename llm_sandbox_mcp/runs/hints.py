@@ -5,7 +5,7 @@ but the name of a module, as far as the handler's pattern allows.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ..backends.layout import DATA
@@ -14,6 +14,7 @@ from ..base.messages import Note, Step, listed
 from ..base.open_folders import View
 from ..base.policy import Network
 from ..languages.languages import Hint, Language
+from ..languages.modules import without_library
 
 _SEARCHED = 4096
 """Bytes at the end of standard error that are searched: interpreters print the error last."""
@@ -47,12 +48,14 @@ def hint_of(
     check: Check,
     views: Mapping[View, bool],
     *,
+    others: Iterable[Language] = (),
     given: bool = False,
     failed: bool = True,
 ) -> Note | None:
     """The hint about the last error of which a handler knows the meaning; None if there is none.
 
-    `languages` are those of the programs that may have printed it, `network` is what the sandbox can reach, `views` are
+    `languages` are those of the programs that may have printed it, and code of all calls package managers of `others`;
+    `network` is what the sandbox can reach, `views` are
     the operator's folders: each is mounted, or else a copy. `given` is whether standard input had a text.
     Code that did not fail may have handled its errors. Only a call of a package manager still counts, which has done
     nothing, and all errors of code that starts other programs, as a shell goes on after them.
@@ -60,9 +63,10 @@ def hint_of(
     text = stderr[-_SEARCHED:].decode(errors="replace")
     all_count = failed or len(languages) > 1
     hints = [(language, hint) for language in languages for hint in language.handler.hints]
+    installing = [(language, hint) for language in others for hint in language.handler.hints if hint.means == "install"]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in ((languages[0], _UNREACHABLE), *hints)
+        for language, hint in ((languages[0], _UNREACHABLE), *hints, *installing)
         if all_count or hint.means == "install"
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
@@ -135,6 +139,8 @@ def _about_library(
     module = groups.get("module") or groups.get("library") or ""
     if len(module) > _LONGEST_NAME:
         return None
+    if nothing := without_library(language, module):
+        return Note("missing_library", f"code asked for {nothing.cause}", nothing.step)
     library = manager.modules.get(module) or groups.get("library")
     # Code may ask for what nobody knows, so the note says who asked.
     if means == "library":

@@ -10,7 +10,7 @@ from ..base.messages import Note, Step
 from ..base.results import OnOutput
 from ..base.text import REPLACEMENT, valid
 from ..base.units import format_size
-from ..languages.languages import Language
+from ..languages.languages import Language, Languages
 
 _VARIABLES_MAX = 1 << 20
 """Bytes of all variables of one run as JSON."""
@@ -67,6 +67,29 @@ def checked_code(code: str, limit: int) -> str:
             limit=limit,
         )
     return valid(code).removeprefix("\ufeff")
+
+
+def without_fence(code: str, language: Language, languages: Languages) -> str:
+    """The code inside of a fence, as in Markdown, if all of it is one such block; other code as it is.
+
+    Raises `InvalidArgument` if the fence names another language.
+    """
+    text = code.strip("\ufeff \t\r\n")
+    fence = text[: len(text) - len(text.lstrip(text[:1]))]
+    if fence[:3] not in ("```", "~~~"):
+        return code
+    first, _, rest = text.partition("\n")
+    body, end, last = rest.rpartition("\n")
+    last = last.strip()
+    info = first.removeprefix(fence)
+    if len(last) < len(fence) or last.strip(fence[0]) or "`" in info:
+        return code
+    name = info.strip(" \t\r{}.").partition(" ")[0].lower()
+    named = languages.get(name, language)
+    if named is not language:
+        step = f"give it as {named.name} code, or without the fence if it is {language.name}"
+        raise InvalidArgument(f"the fence around code says {named.name}, and language is {language.name}", step)
+    return body + end
 
 
 def checked_stdin(stdin: str, language: Language) -> str:

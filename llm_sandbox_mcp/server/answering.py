@@ -1,5 +1,6 @@
 """Answers about work: waits for it as long as a call may take, and tells a model what came of it or how far it is."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.types import CallToolResult, ContentBlock
@@ -66,14 +67,15 @@ async def about(
 ) -> tuple[str, Executed | Installed, list[ContentBlock]]:
     """The result of work, or what is known about it if it goes on: as text, as a value, and with its pictures."""
     attached: list[ContentBlock] = []
+    notes: list[str] = []
     if isinstance(result, Execution):
-        attached = await attach(service, result.session_id, result.artifacts)
+        attached, notes = await attach(service, result.session_id, result.artifacts, result.overview)
     if result is not None:
         work.taken()
     if work.installs:
         libraries = installed(result) if isinstance(result, Installation) else _installing(service, work)
         return describe_installed(libraries), libraries, attached
-    run = executed(result) if isinstance(result, Execution) else _running(service, work)
+    run = executed(result, notes) if isinstance(result, Execution) else _running(service, work)
     return describe_run(run), run, attached
 
 
@@ -85,7 +87,7 @@ def installed(installation: Installation) -> Installed:
         session_id=installation.session_id,
         libraries=[LibraryItem(name=found.name, version=found.version) for found in installation.libraries],
         output="",
-        notes=[]
+        notes=[*map(in_words, installation.notes)]
         if installation.status == "ok"
         else ["it was cancelled, and what is installed now is not known; install again"],
     )
@@ -103,8 +105,8 @@ def _installing(service: Service, work: Work) -> Installed:
     )
 
 
-def executed(execution: Execution) -> Executed:
-    """The structured content of a run that has ended."""
+def executed(execution: Execution, on_pictures: Sequence[str] = ()) -> Executed:
+    """The structured content of a run that has ended, with what there is to say about its pictures."""
     streams = ("stdout", execution.stdout), ("stderr", execution.stderr)
     notes = [f"{name}: {one.replaced} were replaced by U+FFFD" for name, one in streams if one.replaced]
     return Executed(
@@ -120,7 +122,7 @@ def executed(execution: Execution) -> Executed:
         session_id=execution.session_id,
         session_state=execution.session_state,
         artifacts=[item(execution.session_id, artifact) for artifact in execution.artifacts],
-        notes=[*map(in_words, execution.notes), *notes],
+        notes=[*map(in_words, execution.notes), *notes, *on_pictures],
     )
 
 
@@ -185,15 +187,16 @@ def describe_run(run: Executed) -> str:
 
 def describe_installed(installed: Installed) -> str:
     """An installation as text."""
+    notes = [f"note: {note}" for note in installed.notes]
     if installed.status != "ok":
         lines = [f"status: {installed.status}"]
         if installed.run_id:
             lines.append(f"run: {installed.run_id}")
-        lines += [f"session: {installed.session_id}", *(f"note: {note}" for note in installed.notes)]
+        lines += [f"session: {installed.session_id}", *notes]
         if installed.output:
             lines.append(f"output:\n{installed.output.rstrip()}")
         return "\n".join(lines)
     # On one line: the names come from files that code may have written.
     names = ", ".join(f"{library.name} {library.version}" for library in installed.libraries)
     shown = one_line(names) or "nothing; the libraries were already available"
-    return f"session: {installed.session_id}\ninstalled: {shown}"
+    return "\n".join([f"session: {installed.session_id}", *notes, f"installed: {shown}"])

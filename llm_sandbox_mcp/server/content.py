@@ -16,17 +16,18 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from ..base.results import Artifact, HostFile
+from ..base.messages import listed
+from ..base.results import Artifact, HostFile, Overview
 from ..base.text import one_line, valid, valid_json
 from ..base.units import format_size
-from ..files.pictures import KINDS, may_be_shown
+from ..files.images import identify
+from ..files.pictures import KINDS, LARGEST, LONGEST, MOST, SHOWN, Pictures, may_be_shown
 from ..service import Service
 from .schemas import Answer, ArtifactItem
 from .uris import artifact_uri
 
-_IMAGES_SHOWN = 4
-_IMAGES_TRIED = 8
-"""Images that are read for one result; some can be broken, or the same as others."""
+_NAMED, _LONGEST_NAME = 5, 100
+"""Pictures that a note names, and how many characters of a name."""
 _LINKS_SHOWN = 20
 
 LONGEST_TEXT = 256 * 1000
@@ -89,36 +90,65 @@ def _kind(artifact: ArtifactItem) -> str:
 
 
 async def attach(
-    service: Service, session_id: str, artifacts: Sequence[Artifact], *, embed: bool = False
-) -> list[ContentBlock]:
-    """Small images to view, each once, and links to the rest; with `embed`, other small files as a whole.
+    service: Service,
+    session_id: str,
+    artifacts: Sequence[Artifact],
+    overview: Overview | None = None,
+    *,
+    embed: bool = False,
+) -> tuple[list[ContentBlock], list[str]]:
+    """Small images to view, each once, the overview of the others, and links to the rest; and what to say about it.
 
-    Images that are not shown are only linked: their content could be broken, and a client would show it to its model.
+    With `embed`, other small files are contained as a whole. Images that are not shown are only linked: their content
+    could be broken, and a client would show it to its model.
     """
     blocks: list[ContentBlock] = []
-    shown: list[bytes] = []
-    tried = links = 0
+    links = 0
     room = _EMBEDDED
+    pictures = await service.files.pictures(session_id, artifacts)
     for artifact in artifacts:
         block: ContentBlock | None = None
-        if artifact.mime_type in KINDS:
-            if may_be_shown(artifact) and tried < _IMAGES_TRIED and len(shown) < _IMAGES_SHOWN:
-                tried += 1
-                picture = await service.files.picture(session_id, artifact.name)
-                # Code that shows a figure and saves it makes the same picture twice.
-                if picture is not None and picture not in shown:
-                    shown.append(picture)
-                    block = ImageContent(data=b64encode(picture).decode(), mime_type=artifact.mime_type)
-        elif embed and artifact.size <= min(room, LONGEST_TEXT):
+        if (picture := pictures.whole.get(artifact.name)) is not None:
+            block = _image(picture, artifact.mime_type)
+        elif embed and artifact.mime_type not in KINDS and artifact.size <= min(room, LONGEST_TEXT):
             _, data = await service.files.read_artifact(session_id, artifact.name)
             room -= len(data)
             block = EmbeddedResource(resource=await contents(session_id, artifact, data))
-        if block is None and links < _LINKS_SHOWN:
+        elif links < _LINKS_SHOWN:
             links += 1
             block = link(session_id, artifact)
         if block is not None:
             blocks.append(block)
-    return blocks
+    if overview is not None and (shown := identify(overview.picture)):
+        blocks.append(_image(overview.picture, shown.mime_type))
+    return blocks, _about_pictures(pictures, overview or Overview())
+
+
+def _image(content: bytes, mime_type: str) -> ImageContent:
+    return ImageContent(data=b64encode(content).decode(), mime_type=mime_type)
+
+
+def _about_pictures(pictures: Pictures, overview: Overview) -> list[str]:
+    """What a model has to know about pictures that it does not see as they are."""
+    notes = []
+    singly = f"get_artifacts with at most {SHOWN} names shows small pictures as they are"
+    if on := overview.names:
+        how = f", in this order; {singly}, and links return the files" if len(on) > 1 else "; its link returns the file"
+        notes.append(f"the last image shows {_names(on)} smaller{how}")
+    left = [artifact for artifact in pictures.rest if artifact.name not in on]
+    if too_large := [artifact.name for artifact in left if not may_be_shown(artifact)]:
+        limits = f"{format_size(LARGEST)}, {LONGEST} pixels a side or {MOST // 10**6} million pixels"
+        why = f", and {overview.lacking}" if overview.lacking else ""
+        notes.append(f"not shown: {_names(too_large)}: larger than {limits}{why}; save a smaller one to see it")
+    if broken := [artifact.name for artifact in left if artifact.name in pictures.broken]:
+        notes.append(f"not shown: {_names(broken)}: not complete; write it again")
+    if others := [artifact.name for artifact in left if may_be_shown(artifact) and artifact.name not in broken]:
+        notes.append(f"not shown: {_names(others)}: too many; {singly}")
+    return notes
+
+
+def _names(names: Iterable[str]) -> str:
+    return one_line(listed((name[:_LONGEST_NAME] for name in names), _NAMED))
 
 
 def link(session_id: str, artifact: Artifact) -> ResourceLink:

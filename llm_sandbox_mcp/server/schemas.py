@@ -69,12 +69,13 @@ class GetArtifacts(Arguments):
 
 
 class ManageSession(Arguments):
-    """Lists sessions and their runs; waits for a run that goes on, reads its new output or cancels it; interrupts what
-    runs in a session or clears its artifacts (state is kept), resets it (state is lost, the id stays) or closes it."""
+    """Lists sessions and their runs; waits for a run, reads its new output or cancels it; interrupts what runs in a
+    session, clears its artifacts, restarts it (variables are lost), resets it (files and libraries too) or closes
+    it."""
 
-    action: Literal["list", "wait", "read", "cancel", "interrupt", "clear", "reset", "close"]
-    session_id: str = Field("", description="For interrupt, clear, reset and close")
-    run_id: str = Field("", description="For wait, read and cancel")
+    action: Literal["list", "wait", "read", "cancel", "interrupt", "clear", "restart", "reset", "close"]
+    session_id: str = Field("", description="For all but wait, read, cancel")
+    run_id: str = Field("", description="For wait, read, cancel")
     wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False)
 
 

@@ -11,6 +11,7 @@ TOOLS: Words = {
     Step.OTHER_ARTIFACT: "call get_artifacts to list them",
     Step.OPEN_SESSION: "call without session_id to open a new one",
     Step.INSTALL: "call install_libraries with {library}, language {language} and this session_id",
+    Step.RESTART: 'restart with manage_session(action="restart"), which keeps files and libraries',
     Step.READ_PARTS: "get_artifacts returns parts of it, by offset and length",
     Step.GIVE_INPUT: "give the text that the code reads in stdin",
     Step.END_SESSION: "do it in the code, or run the code with keep_session=false",

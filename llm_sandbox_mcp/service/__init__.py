@@ -12,6 +12,7 @@ from .describing import Describer
 from .door import Door
 from .files import Files
 from .installing import Installing
+from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
 from .running import Running
@@ -32,9 +33,10 @@ class Service:
         self._preparation = Preparation(parts)
         self._describer = Describer(parts)
         self.files = Files(parts)
+        self.overviews = Overviews(parts)
         self.views = Views(parts.profile.views, parts.folders)
         self.sessions = Sessions(parts, self._preparation, self.views)
-        running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views)
+        running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 
     async def run(self, ask: Ask, listener: Listener = NOBODY) -> Execution:

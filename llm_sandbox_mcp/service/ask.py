@@ -54,6 +54,8 @@ class Ask:
     variables: Mapping[str, object] | None = None
     stdin: str = ""
     limits: Mapping[str, float] | None = None
+    looks: bool = False
+    """Whether its caller looks at the pictures of a run."""
 
     def check_types(self) -> None:
         """Raises `InvalidArgument` for values of other types: type checkers find them, most programs have none."""

@@ -14,6 +14,7 @@ from ..base.units import format_size
 from ..files import hostfiles
 from ..files.artifacts import describe, inner_path
 from ..files.media import mime_type
+from ..files.pictures import Pictures
 from .parts import Parts
 
 
@@ -105,9 +106,9 @@ class Files:
         self.artifacts(session_id)
         return await self._store.read(session_id, name, offset, length)
 
-    async def picture(self, session_id: str, name: str) -> bytes | None:
-        """The content of an artifact that is an image which models can look at, else None."""
-        return await self._store.picture(session_id, name)
+    async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
+        """Which of these artifacts are pictures that are shown as they are, and which are pictures that are not."""
+        return await self._store.pictures(session_id, artifacts)
 
     async def save_artifacts(self, session_id: str, names: Iterable[str], host_folder: str) -> Saved:
         """Writes artifacts below a folder of this machine that is open for writing.
@@ -161,9 +162,9 @@ class Files:
         if not found:
             raise BadPath(f"path {quoted(path)} is not a regular file in {WORKDIR}", "run code to list the files there")
         if (size := found[0].size) > self._largest:
-            raise _too_large(path, size, self._largest)
+            raise _too_large(path, size, self._largest, " (artifacts.file_size in the profile)")
         return name, bytes(found[0].content)
 
 
-def _too_large(path: str, size: int, limit: int) -> BadPath:
-    return BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}")
+def _too_large(path: str, size: int, limit: int, key: str = "") -> BadPath:
+    return BadPath(f"path {quoted(path)} has {format_size(size)}; the limit is {format_size(limit)}{key}")

@@ -1,13 +1,18 @@
 """Installs libraries into a session, separately or before code that needs them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..backends.base import Sandbox
+from ..base.messages import Note, Step, listed
 from ..base.results import Library, OnProgress
+from ..base.text import one_line
 from ..languages.languages import Language
 from ..languages.places import Places
 from ..sessions.session import Session
 from .parts import Parts
+
+_NAMED = 8
+"""Replaced libraries that a note names at most."""
 
 
 class Installing:
@@ -17,10 +22,13 @@ class Installing:
         self._installer = parts.installer
         self._audit = parts.audit
 
-    def check(self, language: Language, libraries: Sequence[str]) -> None:
-        """Raises a request error for libraries that would not be installed, before anything starts."""
+    def check(self, language: Language, libraries: Sequence[str]) -> tuple[Sequence[str], list[Note]]:
+        """The libraries to install for these names, and notes about names that mean others.
+
+        Raises a request error for libraries that would not be installed, before anything starts.
+        """
         with self._audit.denials("libraries.refused", language=language.name):
-            self._installer.check(language, libraries)
+            return self._installer.check(language, libraries)
 
     def check_hint(self, language: Language, library: str) -> None:
         """Raises a request error for a library that nobody asked for, and that would not be installed; logs nothing."""
@@ -33,15 +41,27 @@ class Installing:
         places: Places,
         libraries: Sequence[str],
         on_progress: OnProgress | None,
-    ) -> tuple[Library, ...]:
-        """Installs into a session whose turn the caller has; if the profile allows only some libraries, a failure drops
-        the sandbox.
+    ) -> tuple[tuple[Library, ...], list[Note]]:
+        """Installs into a session whose turn the caller has; returns all that are installed there now, and a note if a
+        library has another version now. If the profile allows only some libraries, a failure drops the sandbox.
         """
         try:
-            installed = await self._installer.install(sandbox, places, libraries, on_progress)
+            installed, replaced = await self._installer.install(sandbox, places, libraries, on_progress)
         except BaseException:
             if self._installer.ruled(places.language):
                 session.drop("an installation failed that may have brought in libraries that the profile denies")
             raise
         session.use_libraries(places.language.name, installed)
-        return installed
+        old = session.has_run(places.language.name)
+        return installed, [_note_of_replaced(places.language, replaced, old=old)] if replaced else []
+
+
+def _note_of_replaced(language: Language, replaced: Mapping[Library, Library], *, old: bool) -> Note:
+    """`old`: the interpreter of the language may have loaded what was replaced."""
+    swaps = sorted(f"{before.name} {before.version} is now {after.version}" for before, after in replaced.items())
+    cause = f"{one_line(listed(swaps, _NAMED))} in this session"
+    names = [library.name for library in replaced]
+    if not old:
+        return Note("libraries_replaced", cause, libraries=names)
+    cause += f", but code in {language.name} goes on with what it has imported already"
+    return Note("libraries_replaced", cause, Step.RESTART, libraries=names)

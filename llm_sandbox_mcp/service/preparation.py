@@ -43,9 +43,7 @@ class Preparation:
         Raises `EngineUnavailable` before it prepares anything that no sandbox could use.
         """
         if not await self._preparer.ready(language):
-            obstacle = await (await self._backend.chosen()).obstacle()
-            if obstacle:
-                raise EngineUnavailable(*obstacle)
+            await self._need_engine()
         places = await self._preparer.places(language, on_progress)
         if self._serving:
             self._pool.keep_warm(language.name, self._policy)
@@ -53,6 +51,10 @@ class Preparation:
                 self._told.add(language.name)
                 _log.warning("%s runs without its libraries: %s", language.name, places.lacking)
         return places
+
+    async def _need_engine(self) -> None:
+        if obstacle := await (await self._backend.chosen()).obstacle():
+            raise EngineUnavailable(*obstacle)
 
     async def sandbox(self, session: Session, language: Language, on_progress: OnProgress | None) -> Sandbox:
         """The session's sandbox; if it needs a new one, prepares its image first and reports the progress."""
@@ -73,7 +75,9 @@ class Preparation:
         """Prepares a language and its image ahead of its use; returns why it has to run without its libraries.
 
         It ends when the bytecode of the libraries is complete, for which runs do not wait.
+        Raises `EngineUnavailable` before it prepares anything that no sandbox could use.
         """
+        await self._need_engine()
         await self._preparer.image(language, on_progress)
         places = await self._preparer.places(language, on_progress)
         await self._preparer.compiled()

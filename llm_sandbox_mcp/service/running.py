@@ -1,10 +1,15 @@
 """Checks what callers ask for, does it in a session, and reports what came of it."""
 
+import posixpath
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
-from ..base.messages import Note
+from ..base.messages import Note, listed
 from ..base.policy import narrow
-from ..base.results import Execution, Installation
+from ..base.results import Artifact, Execution, Installation
+from ..base.text import one_line
 from ..files.artifacts import long_streams
 from ..languages.languages import Language
 from ..languages.places import Places
@@ -15,24 +20,35 @@ from ..runs.requests import (
     checked_stdin,
     checked_variables,
     notes_on_text,
+    without_fence,
     without_notebook_lines,
 )
 from ..runs.verdict import excerpt, exit_code_of, finished, notes_of, status_of
 from .ask import Ask, Checked
 from .installing import Installing
 from .output import WholeOutputs
+from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
 from .sessions import Sessions
 from .views import Views
 from .work import Result, Work
 
+_PATHS_SHOWN, _PATH_SHOWN = 3, 100
+"""Files outside of the working directory that a note names, and how many characters of each path."""
+
 
 class Running:
     """Does the work of all callers."""
 
     def __init__(
-        self, parts: Parts, sessions: Sessions, preparation: Preparation, installing: Installing, views: Views
+        self,
+        parts: Parts,
+        sessions: Sessions,
+        preparation: Preparation,
+        installing: Installing,
+        views: Views,
+        overviews: Overviews,
     ) -> None:
         self._limits = parts.profile.limits
         self._policy = parts.profile.policy()
@@ -45,6 +61,7 @@ class Running:
         self._preparation = preparation
         self._installing = installing
         self._views = views
+        self._overviews = overviews
         self._outputs = WholeOutputs()
 
     async def check(self, ask: Ask) -> Checked:
@@ -58,13 +75,13 @@ class Running:
         if ask.code is None:
             if not ask.libraries:
                 raise InvalidArgument("libraries must name at least one library, such as requests or numpy==2.1")
-            self._installing.check(chosen, ask.libraries)
-            return Checked(ask, chosen, None)
-        code = checked_code(ask.code, self._limits.code)
+            libraries, notes = self._installing.check(chosen, ask.libraries)
+            return Checked(replace(ask, libraries=libraries), chosen, None, notes)
+        code = checked_code(without_fence(ask.code, chosen, self._languages), self._limits.code)
         values = checked_variables(ask.variables or {}, chosen)
         given = checked_stdin(ask.stdin, chosen)
-        self._installing.check(chosen, ask.libraries)
-        notes = notes_on_text(code=code, stdin=given, variables=values)
+        libraries, notes = self._installing.check(chosen, ask.libraries)
+        notes += notes_on_text(code=code, stdin=given, variables=values)
         notes += await self._judge(chosen, code)
         instead = without_notebook_lines(code, chosen)
         if instead is not None:
@@ -79,7 +96,7 @@ class Running:
             instead=instead,
             last=not ask.keep_session,
         )
-        return Checked(ask, chosen, request, notes)
+        return Checked(replace(ask, libraries=libraries), chosen, request, notes)
 
     async def do(self, work: Work) -> Result:
         """Installs what was asked for, then runs the code. If cancelled, interrupts the code and keeps the session."""
@@ -89,12 +106,12 @@ class Running:
             work.state = "preparing"
             places = await self._preparation.places(chosen, tell)
             sandbox = await self._preparation.sandbox(session, chosen, tell)
-            if ask.libraries:
+            if ask.libraries or request is None:
                 work.state = "installing"
-                installed = await self._installing.into(session, sandbox, places, ask.libraries, tell)
+                installed, replaced = await self._installing.into(session, sandbox, places, ask.libraries, tell)
+                notes += replaced
                 if request is None:
-                    return Installation(session.id, installed)
-            assert request is not None  # there is code, or there are libraries
+                    return Installation(session.id, installed, notes=tuple(notes))
             with sandbox.patience.shared():
                 notes += await self._views.show(sandbox)
             work.state = "running"
@@ -113,6 +130,9 @@ class Running:
                 if ran.sandbox is not None and ask.keep_session:
                     left_out += await self._outputs.leave(ran.sandbox, long)
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
+            overview = None
+            if ran.sandbox is not None and ask.looks:
+                overview = await self._overviews.of_run(ran.sandbox, session.id, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         work.losses = (ran.loss, ran.ended)
@@ -124,8 +144,13 @@ class Running:
             among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
             check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}
             given, failed = bool(request.stdin), status != "ok"
-            hint = hint_of(among, outcome.stderr, policy.network, check, seen, given=given, failed=failed)
+            others = self._languages.values()
+            hint = hint_of(
+                among, outcome.stderr, policy.network, check, seen, others=others, given=given, failed=failed
+            )
             explanations += [hint] if hint is not None else []
+        if ran.sandbox is not None:
+            explanations += _notes_on_outside(ran.outside, artifacts)
         return Execution(
             status=status,
             exit_code=exit_code_of(outcome),
@@ -137,6 +162,7 @@ class Running:
             session_state="ended" if session.closed else "kept" if session.has_sandbox and not ran.fresh else "fresh",
             artifacts=tuple(artifacts),
             notes=(*explanations, *notes, *left_out),
+            overview=overview,
         )
 
     async def _judge(self, language: Language, code: str) -> list[Note]:
@@ -151,3 +177,15 @@ def _note_of_lacking(language: Language, places: Places) -> Note:
     cause = f"{language.name} has none of the libraries that belong to it, since they could not be prepared"
     step = "only the operator can fix this, and finds the reason with `llm-sandbox-mcp doctor`"
     return Note("no_libraries", cause, step, language=language.name, reason=places.lacking)
+
+
+def _notes_on_outside(paths: Sequence[str], artifacts: Sequence[Artifact]) -> list[Note]:
+    """A note if a run left files outside of the working directory, which nobody gets, and not in it as well."""
+    names = {posixpath.basename(artifact.name) for artifact in artifacts}
+    left = sorted(path for path in paths if posixpath.basename(path) not in names)
+    if not left:
+        return []
+    stay, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
+    cause = f"{one_line(listed((path[:_PATH_SHOWN] for path in left), _PATHS_SHOWN))} {stay} in the sandbox"
+    step = f"save {them} in the working directory to get {them} back"
+    return [Note("files_outside", cause, step, number=len(left))]

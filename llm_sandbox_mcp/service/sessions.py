@@ -92,6 +92,13 @@ class Sessions:
                 await anyio.sleep(pause)
             await session.refresh(await self._preparation.places(chosen))
 
+    async def restart(self, session_id: str) -> None:
+        """Ends the interpreters of a session, stopping what runs in it; files and libraries stay."""
+        session = self._live.get(session_id)
+        session.stop()
+        async with session.exclusive():
+            await session.restart()
+
     async def reset(self, session_id: str) -> Sequence[Note]:
         """Drops all state of a session, stopping what runs in it; its id stays. Returns the same notes as `close`."""
         session = self._live.get(session_id)

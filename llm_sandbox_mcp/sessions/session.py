@@ -1,7 +1,7 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -47,6 +47,8 @@ class Ran:
     usage: Usage
     """How often limits were hit during the run, and the processor time that it used."""
     fullness: Fullness
+    outside: Sequence[str]
+    """Files outside of the working directory that the run made."""
     loss: Loss | None
     """Why the run started without the state of earlier runs; None if it had that state, or a caller knows why not."""
     ended: Loss | None
@@ -212,7 +214,7 @@ class Session:
             unknown_end = f"{outcome.silence.cause}, and what the code did is unknown"
             raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
         until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
-        used, fullness, answers = await self._check(sandbox, before, outcome, until)
+        used, fullness, outside, answers = await self._check(sandbox, before, outcome, until)
         left_alone = outcome.alive or outcome.ended or outcome.floods
         if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
             self.drop("the code was killed")
@@ -226,7 +228,7 @@ class Session:
                 await interpreter.close()
             ended = self._loss = _end_of(name)
         left = sandbox if self._lease is not None else None
-        return Ran(outcome, used, fullness, loss, ended, left, left is None or not outcome.alive)
+        return Ran(outcome, used, fullness, outside, loss, ended, left, left is None or not outcome.alive)
 
     async def _interpreter(self, sandbox: Sandbox, places: Places) -> Interpreter:
         """The interpreter of the language; it is started if there is none."""
@@ -254,17 +256,20 @@ class Session:
 
     async def _check(
         self, sandbox: Sandbox, before: Usage, outcome: Outcome, until: float
-    ) -> tuple[Usage, Fullness, bool]:
-        """The usage of the run, how full the folders are, and whether both were known in time; it cannot be cancelled.
+    ) -> tuple[Usage, Fullness, Sequence[str], bool]:
+        """The usage of the run, how full the folders are, what the run left outside of the working directory, and
+        whether all was known in time; it cannot be cancelled.
 
         A pod is queried for this, and processes that the code left running can keep it too busy. In a sandbox that has
         ended none are left, and its engine limits how long it looks for the reason.
         """
         used, fullness = Usage(), Fullness()
+        outside: Sequence[str] = ()
         with anyio.CancelScope(shield=True, deadline=until if sandbox.alive else math.inf) as scope:
             used = (await sandbox.usage()).since(before)
             fullness = await sandbox.fullness(thorough=not succeeded(outcome))
-        return used, fullness, not scope.cancelled_caught
+            outside = await sandbox.new_outside()
+        return used, fullness, outside, not scope.cancelled_caught
 
     async def _remove(self, name: str) -> Loss:
         """Removes an interpreter that ended by itself, and returns what is lost with it."""
@@ -284,6 +289,18 @@ class Session:
             await self._interpreters.pop(name).close()
         await self._interpreter(sandbox, places)
         self._ran.discard(name)
+
+    async def restart(self) -> None:
+        """Ends the interpreters, as its owner wants it: the next run starts another one, and reports no loss."""
+        for name, interpreter in list(self._interpreters.items()):
+            if interpreter.keeps_state:
+                await self._interpreters.pop(name).close()
+        self._ran.clear()
+        self._loss = None
+
+    def has_run(self, language: str) -> bool:
+        """Whether its interpreter of the language has the state of an earlier run."""
+        return language in self._ran and language in self._interpreters and self._interpreters[language].keeps_state
 
     def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
         """Takes note of the libraries that the session has now."""
@@ -323,6 +340,7 @@ class Session:
             self._loss = Loss(f"{reason}; variables and files are lost")
         self._lease = None
         self._interpreters = {}
+        self._ran.clear()
 
     def _end_overtime(self) -> None:
         self.drop("processes that it left running used the processor after the run's deadline")

@@ -16,12 +16,13 @@ async def execute(
     *,
     session_id: str = "",
     keep_session: bool = True,
+    looks: bool = False,
     on_output: OnOutput | None = None,
     on_progress: OnProgress | None = None,
     **options: Unpack[Options],
 ) -> Execution:
     """Runs code, and waits for the result."""
-    ask = Ask(caller=USER, code=code, session_id=session_id, keep_session=keep_session, **options)
+    ask = Ask(caller=USER, code=code, session_id=session_id, keep_session=keep_session, looks=looks, **options)
     return await service.run(ask, Listener(on_output, on_progress))
 
 

@@ -52,12 +52,24 @@ def test_every_command_has_a_help_text(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("bogus",), "invalid choice: 'bogus'"),
+        (("bogus",), "unknown 'bogus'; available: client-config, run, doctor, serve, "),
+        (("serv",), "; did you mean 'serve'?; see llm-sandbox-mcp --help"),
+        (
+            ("profile", "sho"),
+            "unknown 'sho'; available: show, check; did you mean 'show'?; see llm-sandbox-mcp profile ",
+        ),
         (("--bogus",), "unrecognized arguments: --bogus"),
-        (("serve", "--transport", "pigeon"), "invalid choice: 'pigeon'"),
+        (("serve", "--transport", "pigeon"), "--transport: unknown 'pigeon'; available: stdio, http, sse"),
         (("serve", "--port", "many"), "invalid int value: 'many'"),
         (("serve", "--transport", "http", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
         (("serve", "--transport", "http", "--host", "192.0.2.1"), "must be a loopback address"),
+        (("serve", "--port", "99999"), "port 99999: must be from 0 to 65535; choose another"),
+        (("--host", "192.0.2.1"), "must be a loopback address"),
+        (("serve", "--port", "0", "--folder", "."), "only clients on stdio can use folders of this machine"),
+        (
+            ("serve", "--transport", "stdio", "--port", "0"),
+            "--transport stdio listens nowhere; leave it out, or --host",
+        ),
         (("languages", "--profile", "nope"), "unknown profile 'nope'"),
         (("client-config", "claude-dektop"), "did you mean 'claude-desktop'"),
         (("client-config", "emacs"), "unknown client 'emacs'; available: claude-code, claude-desktop, codex-cli, "),

@@ -50,6 +50,11 @@ def test_doctor_names_languages_that_rules_refuse_completely_and_the_fix(profile
     assert "\npython rules" not in done.stdout
 
 
+def test_rules_judge_the_code_inside_of_a_fence(profile: Path) -> None:
+    said = refused("run", "--profile", str(profile), "-c", "```python\nimport os\nos.fork()\n```")
+    assert "line 2" in said, said
+
+
 @pytest.mark.usefixtures("embedded")
 def test_doctor_has_no_row_for_rules_if_there_are_none() -> None:
     assert not re.search(r"^rules |rules +missing", ran("doctor").stdout, re.MULTILINE)

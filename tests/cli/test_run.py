@@ -6,6 +6,7 @@ What depends on the process is shown by one, such as streams, signals and termin
 import os
 import pty
 import secrets
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -97,6 +98,55 @@ def test_a_program_reads_a_file_or_the_standard_input_of_the_command(tmp_path: P
     assert done.stdout == "one\n"
 
 
+def test_a_program_reads_what_is_piped_into_the_command() -> None:
+    done = command("run", "-c", "print(input())", stdin="1 2\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 2\n", "")
+
+
+def test_a_pipe_without_an_end_is_not_waited_for() -> None:
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as end, open(theirs, "wb", buffering=0) as writer:
+        code = "import sys; print(repr(sys.stdin.read()))"
+        for written, note in ((b"", ""), (b"1 2\n", "its end is not here yet; give --stdin - to wait for it")):
+            writer.write(written)
+            done = subprocess.run(
+                [*ARGV, "run", "-c", code],
+                stdin=end,
+                capture_output=True,
+                text=True,
+                env=environment(),
+                timeout=LIMIT,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (0, "''\n")
+            assert done.stderr == (note and f"note: standard input was not passed on: {note}\n")
+
+
+def test_a_loop_of_a_script_keeps_its_input() -> None:
+    script = f'while read -r line; do {shlex.join(ARGV)} run --language bash -c "cat"; echo "$line"; done'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        input="1\n2\n",
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=LIMIT,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("2\n1\n2\n", "")
+
+
+def test_an_input_that_cannot_be_given_is_named_and_the_code_runs() -> None:
+    done = command("run", "-c", "print(1)", stdin="a\0b")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr.startswith("note: standard input was not passed on: stdin contains a NUL character; ")
+
+
+def test_without_an_input_the_note_names_the_options() -> None:
+    done = command("run", "-c", "input()")
+    assert done.stderr.endswith("with --stdin FILE, or wait for it with --stdin -\n")
+
+
 def test_a_program_and_an_input_with_half_an_emoji_are_read(tmp_path: Path) -> None:
     program, given = tmp_path / "cut.py", tmp_path / "given.txt"
     program.write_bytes(CUT.format("<half>").encode().replace(b"<half>", ENCODED["half of the bytes"]))
@@ -174,6 +224,17 @@ def test_a_folder_that_code_sees_under_another_name_is_named(tmp_path: Path) -> 
     assert done.stderr == f"note: code sees {tmp_path}/my data as /data/my-data\n"
 
 
+def test_code_that_misses_a_file_is_told_where_folders_are(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("a\n")
+    done = bash("cat /data/data/a.txt; ls /none; true", "--folder", f"{tmp_path}/data")
+    assert (done.stdout, "note: " in done.stderr) == ("a\n", False)
+    for path in ("/data/a.txt", "data/a.txt"):
+        done = ran("run", "--folder", "data", "-c", f"open({path!r})", cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"\nnote: code sees {tmp_path}/data as /data/data\n")
+
+
 def test_a_folder_that_is_misspelt_or_gone_is_refused(tmp_path: Path) -> None:
     said = refused("run", "--folder", f"{tmp_path}:rwx", "-c", "1")
     assert said.startswith(
@@ -190,6 +251,14 @@ def test_a_missing_folder_of_the_profile_is_named_and_the_code_runs(tmp_path: Pa
     assert (
         f"note: /data/gone is empty, and not a copy of {tmp_path}/gone: it cannot be read: No such file" in done.stderr
     )
+
+
+def test_files_and_figures_that_are_not_saved_are_named() -> None:
+    code = "import matplotlib.pyplot as plt; plt.plot([1]); plt.show(); print(1)"
+    done = ran("run", "-c", code)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr == "note: not saved: figure-1.png; give --artifacts DIR\n"
+    assert bash("touch {a..g}").stderr == "note: not saved: a, b, c, d, e and 2 more; give --artifacts DIR\n"
 
 
 def test_files_that_the_code_made_are_saved_in_the_folder(tmp_path: Path) -> None:

@@ -52,6 +52,11 @@ async def test_a_session_keeps_state_files_and_its_own_limits(sandboxes: Sandbox
             await session.pack("../etc")
         with pytest.raises(PolicyDenied):
             await session.run("1", timeout=6)
+        await session.run("x = 1")
+        await session.write("stays", "")
+        await session.restart()
+        again = await session.run("import os\n'x' in globals(), os.path.exists('stays')")
+        assert (again.result, again.notes) == ("(False, True)", ())
         await session.reset()
         assert (await session.run("x")).status == "error"
     assert sandboxes.service.sessions.list() == ()

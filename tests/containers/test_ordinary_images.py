@@ -31,6 +31,12 @@ DEBIAN = (
     f"RUN touch /usr/lib/python3.11/EXTERNALLY-MANAGED\n{OTHERS}"
 )
 """Like `ubuntu` with `python3-pip`."""
+FULL = DEBIAN + "".join(
+    f"RUN cd /usr/lib/python3/dist-packages && touch {name}.py && mkdir {name}-2.0.dist-info"
+    f" && printf 'Metadata-Version: 2.1\\nName: {name}\\nVersion: 2.0\\n{more}' >{name}-2.0.dist-info/METADATA\n"
+    for name, more in (("base", ""), ("user", "Requires-Dist: base>=2\\n"))
+)
+"""It also has a library, and another one that needs it."""
 CONDA = (
     "FROM llm-sandbox-mcp-python\n"
     "USER root\n"
@@ -83,6 +89,24 @@ async def test_an_image_runs_python_and_its_pip_installs_libraries(engine: str, 
             assert str(described["version"]).startswith("Python 3."), described
             assert "'name': 'pip'" in str(described["libraries"])
         assert all(path.startswith(("/simple/", "/packages/")) for path, _ in index.requests)
+
+
+@pytest.mark.parametrize("broken", [FULL], ids=["debian"], indirect=True)
+async def test_what_an_image_has_is_shared_and_its_pip_installs_nothing_that_breaks_it(
+    engine: str, folder: Path, broken: str
+) -> None:
+    with local_index() as index:
+        bases = [wheel("base", version) for version in ("1.0", "2.0", "3.0")]
+        index.add_project("base", {file: content for one in bases for file, content in one.items()}, index)
+        index.add_project("more", wheel("more", "1.0", "base"), index)
+        async with service(engine, folder, broken, index) as opened:
+            done = await install(opened, ["more"])
+            assert [(library.name, library.version) for library in done.libraries] == [("more", "1.0")]
+            session = done.session_id
+            with pytest.raises(InstallFailed, match=r"requested base==1\.0 .*\(constraint\) base>=2"):
+                await install(opened, ["base==1.0"], session_id=session)
+            done = await install(opened, ["base==3.0"], session_id=session)
+            assert done.notes == ("base 2.0 is now 3.0 in this session",)
 
 
 @pytest.mark.parametrize("broken", ["FROM llm-sandbox-mcp-base\n"], indirect=True)

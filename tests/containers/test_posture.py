@@ -31,7 +31,7 @@ USER = "1234:2345"
 LIMITS = {"memory": 96 * MIB, "cpus": 0.75, "pids": 48, "disk": 24 * MIB}
 OWN_PROCESSES = 4
 """The init, the agent, and what the agent starts, in addition to those that the policy allows."""
-IN_MEMORY = ("/sandbox", "/home", "/tmp", "/opt/handlers")
+IN_MEMORY = ("/sandbox", "/home", "/tmp", "/opt/handlers", "/mnt")
 KERNELS = {"/proc", "/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/sys/fs/cgroup", "/proc/keys", "/proc/timer_list"}
 """Mounts of the kernel without anyone's files; they are writable only as far as their owner, the host's root, allows
 it."""
@@ -174,7 +174,7 @@ POSTURE: Mapping[str, tuple[Callable[[Seen], object], object]] = {
         lambda seen: all({"nosuid", "nodev"} <= seen.mounts()[place][1] for place in IN_MEMORY),
         True,
     ),
-    "size of folders in memory": (sizes, {LIMITS["disk"], 16 * MIB}),
+    "size of folders in memory": (sizes, {LIMITS["disk"], 16 * MIB, 4096}),
     "folders of the machine": (sources_of_the_machine, {"/stated/writable", "/stated/read-only"}),
     "sockets of the engine": (sockets, []),
     "memory": (

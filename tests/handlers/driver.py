@@ -297,7 +297,8 @@ def start(language: str, folder: Path, env: Mapping[str, str] | None = None, **p
     }
     if " " not in values["temporary"]:  # R refuses spaces; it then leaves its files elsewhere
         environment["TMPDIR"] = values["temporary"]
-    environment |= {name: fill(value) for name, value in definition.get("env", {}).items()}
+    for variables in (definition.get("libraries", {}).get("env", {}), definition.get("env", {})):
+        environment |= {name: fill(value) for name, value in variables.items()}
     environment |= env or {}
     argv = [fill(part) for part in definition["runner"]["argv"]]
     program = shutil.which(argv[0], path=environment["PATH"])

@@ -54,6 +54,47 @@ CHANGES = {
     "r": "cat('more', file = 'old.txt', append = TRUE)",
     "ruby": "File.write('old.txt', 'other')",
 }
+ELSEWHERE = {
+    "bash": "mkdir sub; echo 1 >/mnt/data/sub/a.csv; echo 1 >/tmp/b.csv; cd /tmp; echo 1 >c.png",
+    "cpp": """
+#include <filesystem>
+#include <fstream>
+int main() {
+  std::filesystem::create_directory("sub");
+  for (auto name : {"/mnt/data/sub/a.csv", "/tmp/b.csv", "/tmp/c.png"}) std::ofstream(name) << "1";
+}""",
+    "go": """package main
+
+import "os"
+
+func main() {
+	os.Mkdir("sub", 0o755)
+	for _, name := range []string{"/mnt/data/sub/a.csv", "/tmp/b.csv", "/tmp/c.png"} {
+		os.WriteFile(name, []byte("1"), 0o644)
+	}
+}""",
+    "java": """
+java.nio.file.Files.createDirectory(java.nio.file.Path.of("sub"));
+for (String name : new String[] {"/mnt/data/sub/a.csv", "/tmp/b.csv", "/tmp/c.png"})
+  java.nio.file.Files.writeString(java.nio.file.Path.of(name), "1");""",
+    "javascript": """
+const fs = require('fs');
+fs.mkdirSync('sub'); fs.writeFileSync('/mnt/data/sub/a.csv', '1'); fs.writeFileSync('/tmp/b.csv', '1');
+process.chdir('/tmp'); fs.writeFileSync('c.png', '1');""",
+    "python": """
+import os
+os.mkdir('sub')
+for name in ('/mnt/data/sub/a.csv', '/tmp/b.csv'):
+    open(name, 'w').write('1')
+os.chdir('/tmp')
+open('c.png', 'w').write('1')""",
+    "r": """
+dir.create('sub'); cat(1, file = '/mnt/data/sub/a.csv'); cat(1, file = '/tmp/b.csv')
+setwd('/tmp'); cat(1, file = 'c.png')""",
+    "ruby": """
+Dir.mkdir('sub'); File.write('/mnt/data/sub/a.csv', '1'); File.write('/tmp/b.csv', '1')
+Dir.chdir('/tmp'); File.write('c.png', '1')""",
+}
 NOTHING = {
     "bash": ":",
     "cpp": "int main() {}",
@@ -110,3 +151,19 @@ async def test_a_file_that_code_changes_is_an_artifact_of_that_run_only(
     assert set(kinds(run)) == {"old.txt"}
     after = await execute(service, NOTHING.get(language, "1"), language=language, session_id=session)
     assert kinds(after) == {}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_files_below_the_other_name_of_the_working_directory_are_found_and_those_elsewhere_named(
+    service: Service, backend_name: str, language: str
+) -> None:
+    need_image(backend_name, language)
+    if programs := missing(LANGUAGES[language], libraries=False):
+        pytest.skip(f"{language} needs {', '.join(programs)}")
+    run = await execute(service, ELSEWHERE[language], language=language)
+    assert set(kinds(run)) == {"sub/a.csv"}
+    assert run.notes == (
+        "/tmp/b.csv, /tmp/c.png stay in the sandbox; save them in the working directory to get them back",
+    )
+    after = await execute(service, NOTHING.get(language, "1"), language=language, session_id=run.session_id)
+    assert (kinds(after), after.notes) == ({}, ())

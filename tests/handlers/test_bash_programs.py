@@ -65,11 +65,50 @@ async def test_programs_find_what_the_session_installed(
     program = library.partition(":")[0]
     after = await bash(service, session, f"{code}; {program}")
     assert (after.status, after.stdout.text) == ("ok", "42\n42\n"), after
-    if language == "javascript":
-        assert (await bash(service, session, "npx tiny-answer; npx --no-install tiny-answer")).stdout.text == "42\n42\n"
-    if language != "ruby":  # whose programs need Ruby's environment
-        other = f"import subprocess; print(subprocess.check_output(['{program}'], text=True))"
-        assert (await execute(service, other, session_id=session)).stdout.text == "42\n\n"
+    programs = [program, *([f"npx {program}", f"npx --no-install {program}"] if language == "javascript" else ())]
+    for command in programs:
+        for other, code in (
+            ("bash", command),
+            ("python", f"import os; _ = os.system('{command}')"),
+            ("javascript", f"process.stdout.write(require('child_process').execSync('{command}'))"),
+        ):
+            done = await execute(service, code, language=other, session_id=session)
+            assert (done.status, done.stdout.text) == ("ok", "42\n"), (other, command, done)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        (
+            "npx tinything",
+            "code asked for 'tinything', and cannot install libraries itself; call install() with tinything",
+        ),
+        (
+            "npm install tinything",
+            "code asked for 'tinything', and cannot install libraries itself; call install() with",
+        ),
+        (
+            "gem install tinything",
+            "code asked for 'tinything', and cannot install libraries itself; call install() with",
+        ),
+        (
+            "pip install tinything",
+            "code asked for 'tinything', and cannot install libraries itself; call install() with",
+        ),
+    ],
+)
+@pytest.mark.parametrize("language", ["python", "javascript", "ruby"])
+async def test_package_managers_that_code_of_any_language_calls_say_what_to_do(
+    service: Service, language: str, command: str, note: str
+) -> None:
+    code = {
+        "python": f"import os; _ = os.system('{command}')",
+        "javascript": f"require('child_process').spawnSync('{command}', {{ shell: true, stdio: 'inherit' }})",
+        "ruby": f"system('{command}')",
+    }[language]
+    done = await execute(service, code.replace("'pip ", "'python3 -m pip "), language=language, keep_session=False)
+    assert [one[: len(note)] for one in done.notes] == [note], done
 
 
 @pytest.mark.anyio

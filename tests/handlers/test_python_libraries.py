@@ -66,6 +66,7 @@ def command(parts: list[str], folder: Path, index: str, *names: str) -> subproce
         "{libraries}": str(folder / "libraries"),
         "{environment}": environment(),
         "{index}": index,
+        "{handler}": str(HANDLERS / "python"),
     }
     filled = [functools.reduce(lambda text, item: text.replace(*item), places.items(), part) for part in parts]
     env = {"PATH": os.environ["PATH"], "HOME": str(folder / "home"), "LANG": "C.UTF-8"}

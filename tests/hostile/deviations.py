@@ -65,7 +65,7 @@ _OWN_HANDLERS = "each container has its own copy of the handlers, which code may
 FINDINGS: dict[str, tuple[str, set[str]]] = {
     "test_engine_sockets_and_the_users_folders_are_absent": (
         _IMAGE,
-        {"/run", "/var", "/root", "/etc/shadow", "/mnt", "/media", "/srv", "/boot", "/sys", "/proc/1/root/run"},
+        {"/run", "/var", "/root", "/etc/shadow", "/media", "/srv", "/boot", "/sys", "/proc/1/root/run"},
     ),
     "test_engine_sockets_and_the_users_folders_are_absent[docker]": ("Docker marks its containers", {"/.dockerenv"}),
     "test_no_setting_of_the_kernel_can_be_written": (
@@ -111,9 +111,17 @@ FINDINGS: dict[str, tuple[str, set[str]]] = {
             "file in /dev/mqueue",
         },
     ),
+    **{
+        f"test_no_folder_of_the_system_can_be_written[{backend}]": ("code owns the folder of a link", {"mode of /mnt"})
+        for backend in CONTAINERS
+    },
+    "test_no_folder_of_the_system_can_be_written[kubernetes]": (
+        "the volume for a link has 4 KiB, and no owner to whom the agent could leave it",
+        {f"{what} in /mnt" for what in ("file", "folder", "link", "FIFO")},
+    ),
     "test_only_its_own_folders_are_writable_mounts": (
         "root's files cannot be written by other users, and nothing can gain privileges: `no_new_privs`",
-        {"/opt/handlers", "/dev", "/sys/fs/cgroup", "setuid programs elsewhere"},
+        {"/opt/handlers", "/mnt", "/dev", "/sys/fs/cgroup", "setuid programs elsewhere"},
     ),
     "test_only_its_own_folders_are_writable_mounts[kubernetes]": (
         "a pod's volumes have no such options; nothing can gain privileges or make a device",

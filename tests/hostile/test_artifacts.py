@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 from mcp.types import ImageContent, ResourceLink
 
+from llm_sandbox_mcp.base.results import Overview
 from llm_sandbox_mcp.server.content import attach
+from llm_sandbox_mcp.testing.asking import execute
 from tests.engines import MIB
 from tests.hostile.calls import NONCE
 from tests.hostile.conftest import ANSWER, Arena
@@ -43,7 +46,8 @@ async def test_a_run_that_fills_the_store_alone_reports_what_is_kept(arena: Aren
     some = await arena.attack(
         "for number in range(4): open(f'{number}', 'wb').write(b'x' * 1_000_000)", session_id=earlier.session_id
     )
-    bounds = "the store keeps at most 10000 files and 4MiB for all sessions together; write fewer, or smaller files"
+    keys = "artifacts.store_files and artifacts.store in the profile"
+    bounds = f"the store keeps at most 10000 files and 4MiB for all sessions together ({keys}); write fewer, or smaller files"
     assert len(some.artifacts) == 4
     assert f"1 earlier artifacts of this session were dropped to make room; {bounds}" in some.notes, some.notes
     result = await arena.attack(
@@ -178,6 +182,31 @@ open('whole.png', 'wb').write(begin + end)
 open('chunks.png', 'wb').write(begin + chunk(b'tEXt', b'') * 80_000 + end)
 """)
     assert {artifact.name for artifact in result.artifacts} == {"whole.png", "chunks.png"}, result
-    blocks = await attach(arena.service, result.session_id, result.artifacts, embed=True)
+    blocks, _ = await attach(arena.service, result.session_id, result.artifacts, embed=True)
     assert [block.name for block in blocks if isinstance(block, ResourceLink)] == ["chunks.png"]
     assert sum(isinstance(block, ImageContent) for block in blocks) == 1
+
+
+FORGED = {
+    "a part of a picture": "os.write(1, b'\\x89PNG\\r\\n\\x1a\\n' + bytes(100))",
+    "without end": "while True: os.write(1, bytes(10_000))",
+    "without end, as errors": "while True: os.write(2, bytes(10_000))",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("printed", FORGED)
+async def test_what_code_prints_instead_of_an_overview_is_not_shown(arena: Arena, printed: str) -> None:
+    package = f"import os\n{FORGED[printed]}\nos._exit(0)"
+    code = f"""
+import os, struct
+os.makedirs('/home/libraries/python/PIL', exist_ok=True)
+open('/home/libraries/python/PIL/__init__.py', 'w').write({package!r})
+header = struct.pack('>I', 13) + b'IHDR' + struct.pack('>IIBBBBB', 9000, 2, 8, 0, 0, 0, 0) + bytes(4)
+open('a.png', 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + header)
+"""
+    with anyio.fail_after(ANSWER):
+        result = await execute(arena.service, code, looks=True)
+    assert (result.status, [artifact.width for artifact in result.artifacts]) == ("ok", [9000]), result
+    assert result.overview == Overview(lacking="the sandbox could not make them smaller")
+    assert (await execute(arena.service, "1 + 1", session_id=result.session_id)).result == "2"

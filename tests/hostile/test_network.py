@@ -149,11 +149,15 @@ import json, os
 print(json.dumps([path for path in (
     '/var/run/docker.sock', '/run/docker.sock', '/run/podman/podman.sock', '/run/containerd/containerd.sock', '/run/crio/crio.sock',
     '/run/dbus/system_bus_socket', '/var/run/dbus', '/run/user', '/run/systemd', '/run', '/var', '/tmp/.X11-unix', '/root',
-    '/home/.ssh', '/etc/shadow', '/etc/ssh', '/etc/sudoers', '/etc/kubernetes', '/var/run/secrets', '/.dockerenv', '/mnt', '/media',
+    '/home/.ssh', '/etc/shadow', '/etc/ssh', '/etc/sudoers', '/etc/kubernetes', '/var/run/secrets', '/.dockerenv', '/media',
     '/srv', '/boot', '/sys', '/lost+found', '/proc/1/root/run',
 ) if os.path.lexists(path)]))
 """)
     tolerated(json.loads(output))
+
+
+async def test_only_another_name_of_the_working_directory_is_below_mnt(arena: Arena) -> None:
+    assert await arena.check("import os; print(os.listdir('/mnt'), os.readlink('/mnt/data'))") == "['data'] /sandbox\n"
 
 
 async def test_the_environment_and_descriptors_are_the_known_ones(arena: Arena) -> None:
@@ -163,7 +167,8 @@ fds = {fd: os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/f
 print(json.dumps([dict(os.environ), fds]))
 """)
     environment, descriptors = json.loads(output)
-    assert {key for key in environment if not key.startswith(("PYTHON", "SANDBOX_", "MPL", "LC_"))} <= {
+    managers = ("PYTHON", "GEM", "BUNDLE_PATH", "GOPROXY", "npm_config_")
+    assert {key for key in environment if not key.startswith((*managers, "SANDBOX_", "MPL", "LC_"))} <= {
         "PATH",
         "HOME",
         "USER",

@@ -25,7 +25,7 @@ async def test_no_folder_of_the_system_can_be_written(arena: Arena, tolerated: T
         TRY
         + """
 for folder in ('/', '/usr', '/usr/bin', '/etc', '/dev', '/opt', '/opt/handlers', '/opt/handlers/python', '/opt/tools',
-               '/opt/environments', '/proc', '/bin', '/lib', '/usr/lib/python3', '/run', '/var', '/var/tmp', '/root', '/sys',
+               '/opt/environments', '/proc', '/bin', '/lib', '/usr/lib/python3', '/run', '/var', '/var/tmp', '/mnt', '/root', '/sys',
                '/sys/fs/cgroup', '/sys/fs/cgroup/memory', '/sys/fs/cgroup/pids', '/dev/mqueue'):
     if os.path.isdir(folder):
         attempt(f'file in {folder}', open, f'{folder}/new-file', 'w')

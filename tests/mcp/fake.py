@@ -11,12 +11,13 @@ from llm_sandbox_mcp.base.results import (
     Execution,
     Installation,
     Output,
+    Overview,
     PoolKey,
     PoolStatistics,
     SessionInfo,
 )
 from llm_sandbox_mcp.files.artifacts import describe
-from llm_sandbox_mcp.files.pictures import can_be_shown
+from llm_sandbox_mcp.files.pictures import Pictures, can_be_shown, choose
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
@@ -75,6 +76,7 @@ class FakeService:
     origins: list[tuple[str, ...]] = field(default_factory=list)
     callers: list[Principal] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
+    drawn: Overview | None = None
     listeners: list[Callable[[str, tuple[str, ...]], None]] = field(default_factory=list)
 
     def service(self) -> Service:
@@ -84,6 +86,11 @@ class FakeService:
     @property
     def files(self) -> Self:
         """The fake also stands in for the files of the service."""
+        return self
+
+    @property
+    def overviews(self) -> Self:
+        """The fake also stands in for the overviews of the service."""
         return self
 
     @property
@@ -147,7 +154,13 @@ class FakeService:
     ) -> tuple[Artifact, bytes]:
         return self._artifact(name), self.stored[name][offset:][:length]
 
-    async def picture(self, session_id: str, name: str) -> bytes | None:
+    async def pictures(self, session_id: str, artifacts: Sequence[Artifact]) -> Pictures:
+        return await choose(artifacts, self._picture)
+
+    async def of_artifacts(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
+        return self.drawn
+
+    async def _picture(self, name: str) -> bytes | None:
         self.looked_at.append(name)
         data = self.stored.get(name, b"")
         return data if can_be_shown(data) else None

@@ -78,7 +78,7 @@ async def test_code_reads_the_given_input_and_is_told_where_to_give_it(client: C
 
 
 async def test_the_page_has_hints() -> None:
-    assert len(HINTS) == 5
+    assert len(HINTS) == 6
 
 
 @pytest.mark.parametrize(("code", "note"), HINTS)

@@ -75,6 +75,16 @@ async def test_who_asks_is_known_to_the_session_and_to_the_work(service: Service
     assert USER.issuer == "machine"
 
 
+async def test_code_in_a_fence_and_libraries_by_the_names_of_modules_are_what_they_mean(service: Service) -> None:
+    asked = Ask(caller=TOKEN, code="```python\n1 / 0\n```", libraries=["PIL==10.0", "json"])
+    checked = await service.door.check(asked)
+    assert checked.request is not None and checked.request.code == "1 / 0\n"
+    assert checked.ask.libraries == ("pillow==10.0",)
+    assert [note.code for note in checked.notes] == ["library_renamed", "library_included"]
+    alone = await service.door.check(Ask(caller=TOKEN, libraries=["json"]))
+    assert (alone.ask.libraries, [note.code for note in alone.notes]) == ((), ["library_included"])
+
+
 TYPES: dict[str, tuple[dict[str, Any], str]] = {
     "one name": ({"libraries": "six"}, r"libraries must be a list of strings, such as \[\"numpy\"\]; got \"'six'\""),
     "numbers": ({"libraries": (1,)}, "libraries must be a list of strings"),

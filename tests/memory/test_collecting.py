@@ -105,7 +105,8 @@ async def test_of_too_many_files_figures_are_kept_first_and_the_rest_is_counted(
     files |= {**dict.fromkeys(names, 1), **{f"figures/{number}.png": 1 for number in range(5)}}
     kept, notes = await store.collect(Source("one"), sandbox, outcome(names, ("0.png", "1.png"), 4), {})
     assert [artifact.name for artifact in kept] == ["0.png", "1.png", "000"]
-    assert notes == ["203 more files were changed and not kept; at most 3 are kept per run; put them into one file"]
+    most = "at most 3 (artifacts.files in the profile) are kept"
+    assert notes == [f"203 more files were changed and not kept; {most}; put them into one file"]
     kept, notes = await store.collect(Source("one"), sandbox, outcome(("a",), tuple(f"{n}.png" for n in range(5))), {})
     assert [artifact.name for artifact in kept] == ["0.png", "1.png", "2.png"]
     assert [note[:1] for note in notes] == ["3"]
@@ -122,6 +123,7 @@ async def test_a_file_that_is_too_large_or_missing_is_named_and_the_others_are_k
         "large (101B) was not kept",
         "1 changed files could not be read: gone",
     ]
+    assert "the limit is 100B (artifacts.file_size in the profile); " in notes[0]
 
 
 @pytest.mark.parametrize("name", ["../a", "/a", "b/../a", "."])
@@ -166,3 +168,4 @@ async def test_files_that_make_room_are_counted_those_of_the_run_first(store: Ar
     assert [artifact.name for artifact in kept] == ["run-2-stderr.txt", "run-3-stderr.txt", "run-4-stderr.txt"]
     [note] = notes
     assert note.startswith("2 files of this run were dropped to make room for others; the store keeps")
+    assert " (artifacts.store_files and artifacts.store in the profile); " in note

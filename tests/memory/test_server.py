@@ -147,6 +147,8 @@ async def test_a_session_is_interrupted_cleared_reset_and_closed(client: Client)
     assert ended["status"] == "cancelled"
     assert len((await answer(client, "get_artifacts", session_id=session))["artifacts"]) == 1
     assert (await run(client, "get x", session_id=session))["result"] == "1"
+    assert await done("restart") == f"restarted: {session}"
+    assert (await run(client, "get x", session_id=session))["result"] == ""
     assert await done("reset") == f"reset: {session}"
     assert (await run(client, "get x", session_id=session))["result"] == ""
     assert len((await answer(client, "get_artifacts", session_id=session))["artifacts"]) == 1
@@ -157,7 +159,7 @@ async def test_a_session_is_interrupted_cleared_reset_and_closed(client: Client)
     assert await done("clear") == f"cleared: {session}"
 
 
-@pytest.mark.parametrize("action", ["interrupt", "clear", "reset", "close"])
+@pytest.mark.parametrize("action", ["interrupt", "clear", "restart", "reset", "close"])
 async def test_what_acts_on_a_session_needs_its_id(client: Client, action: str) -> None:
     assert f"session_id: {action} needs one; send the one" in await refusal(client, "manage_session", action=action)
 

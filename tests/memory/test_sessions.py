@@ -274,6 +274,26 @@ async def test_a_refreshed_interpreter_has_run_nothing_and_one_that_has_not_is_k
     assert (await run(service, "get x", session_id=session)).result is None
 
 
+async def test_a_restart_ends_what_runs_and_the_interpreters_and_keeps_the_sandbox(
+    service: Service, engine: MemoryBackend
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    ended: list[Execution] = []
+
+    async def busy() -> None:
+        ended.append(await run(service, "sleep 1000", session_id=session))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(busy)
+        await anyio.sleep(1)
+        await service.sessions.restart(session)
+    assert [one.status for one in ended] == ["cancelled"]
+    again = await run(service, "get x", session_id=session)
+    assert (again.result, again.notes, again.session_state) == (None, (), "kept")
+    assert len(engine.live) == 1
+    assert [process.running for process in engine.live["memory-1"].processes] == [False, True]
+
+
 @pytest.mark.parametrize("pause", [0.0, 5.0])
 async def test_a_run_waits_for_a_refresh_even_during_its_pause(service: Service, pause: float) -> None:
     session = open_session(service, "script")

@@ -49,6 +49,27 @@ def test_the_doctor_says_what_is_missing(own: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("", f"bubblewrap needs Linux, and this system is macOS; {NEXT_STEP}"),
+        (
+            "docker",
+            "docker does not answer at unix:///none: No such file or directory; start it, or name its address in ",
+        ),
+    ],
+)
+def test_nothing_is_prepared_for_an_engine_that_makes_no_sandboxes(
+    own: Path, tmp_path: Path, engine: str, said: str
+) -> None:
+    if engine:
+        own.write_text(f'{own.read_text()}[backend]\nname = "{engine}"\n[{engine}]\nhost = "unix:///none"\n')
+    done = command_on("darwin", "prepare", "python", "bash", "--profile", str(own), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"llm-sandbox-mcp: {said}") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "cache" / "environments").exists()
+
+
+@pytest.mark.parametrize(
     "words",
     [["--version"], ["--help"], ["languages"], ["profile", "check", "own.toml"], ["sweep", "--profile", "own.toml"]],
 )

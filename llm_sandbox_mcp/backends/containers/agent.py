@@ -14,6 +14,9 @@ AGENT = (Path(__file__).parent / "agent.sh").read_text(encoding="utf-8")
 HANDLERS_BYTES = 16 << 20
 """The size of the folder for the handlers."""
 
+ALIAS_BYTES = 4096
+"""The size of the folder for the link that is another name of the working directory: the least that there is."""
+
 _TIME = 1
 """When all files were changed, in seconds: `tar` warns of 0."""
 

@@ -8,12 +8,14 @@
 #   signal NAME GROUP    -> nothing
 #   pause GROUP...       -> nothing: all processes are stopped; those that the engine started go on, without these groups of
 #                        code, and so does a command of the server
-#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU"; the word is new each time, CPU is in microseconds
+#   usage WORD           -> "usage WORD OOM_KILLS PIDS_REFUSED CPU TOUCHED"; the word is new each time, CPU is in
+#                        microseconds, TOUCHED is 1 if /home or /tmp has changed since a command of the server touched .seen
 #   look WORD COMMAND    -> a NUL and "WORD", the output of the server's command, a NUL and "WORD" again
 #   looked               -> nothing: that command is over, or is no longer waited for
 #   end                  the container is going to be removed: the agent ends -> nothing
 # The end of its input means that the server has ended. Then the agent ends, its container ends too, and the engine removes it.
-# Its second argument is a program that the engine needs in addition.
+# Its second argument is a program that the engine needs in addition, its third the other name of the working directory, in a
+# folder in memory that is there only for it; empty if there is no such folder.
 # In a container that somebody else made (the first argument is "joined") the agent is one process among others: it unpacks no
 # template, and the container goes on when the agent ends.
 count() { # controller file key
@@ -57,11 +59,13 @@ else
   head -c "$size" | tar -x -z -f - -C /opt/handlers
 fi || { echo "missing writable /opt/handlers"; exit 1; }
 : >/opt/handlers/.beat
+: >/opt/handlers/.seen
 if [ "$1" != joined ] && [ -f /opt/template.tar ]; then
   # Only these two folders, whatever else code has put into the archive.
   tar -x -p -f /opt/template.tar -C / sandbox home 2>/dev/null || { echo stuck; exit 1; }
 fi
 mkdir -p /home/figures /home/libraries
+[ -z "${3-}" ] || { ln -s /sandbox "$3" && chmod 555 "${3%/*}"; } 2>/dev/null
 looking=
 echo "ready $PATH"
 while read -r verb name group; do # the last variable gets the rest of the line
@@ -89,7 +93,9 @@ while read -r verb name group; do # the last variable gets the rest of the line
         read -r count <"/sys/fs/cgroup/$place/cpuacct.usage"
         count=${count%???} # nanoseconds to microseconds
       done
-      echo "usage $name $kills $refused $count"
+      touched=0
+      [ ! /tmp -nt /opt/handlers/.seen ] && [ ! /home -nt /opt/handlers/.seen ] || touched=1
+      echo "usage $name $kills $refused $count $touched"
       ;;
     look)
       # In the background, because code can stop it; one that is still busy is no longer waited for.

@@ -20,9 +20,9 @@ from ...base.errors import CapacityReached, EngineUnavailable, SandboxError, San
 from ...base.policy import Policy
 from ...host.server_folder import is_alive
 from ..base import Backend, Check, Sandbox, Surroundings
-from ..layout import DATA, HANDLERS
+from ..layout import ALIAS_FOLDER, DATA, HANDLERS, alias_beside
 from ..scanning import CLOSING
-from .agent import AGENT, HANDLERS_BYTES, pack_handlers
+from .agent import AGENT, ALIAS_BYTES, HANDLERS_BYTES, pack_handlers
 from .conversation import ask
 from .engine import Engine, Found, Recipe
 from .engine_container import EngineContainer, start
@@ -196,13 +196,15 @@ class ContainerBackend(Backend):
 
     def _recipe(self, policy: Policy, image: str, user: str) -> Recipe:
         expires = str(int(time.time()) + _DAY)
+        alias = alias_beside(mount.target for mount in self._settings.mounts)
+        places = {**dict.fromkeys(self._folders, policy.disk), HANDLERS: HANDLERS_BYTES}
         return Recipe(
             name=f"sandbox-{secrets.token_hex(8)}",
             image=image,
-            command=("/bin/sh", "-c", AGENT, "agent"),
+            command=("/bin/sh", "-c", AGENT, "agent", "ours", "", alias),
             user=user,
             labels={LABEL: self._runtime.name, _MACHINE: self._machine, _EXPIRES: expires, _USER: user},
-            folders={**dict.fromkeys(self._folders, policy.disk), HANDLERS: HANDLERS_BYTES},
+            folders={**places, ALIAS_FOLDER: ALIAS_BYTES} if alias else places,
             memory=policy.memory,
             cpus=policy.cpus,
             pids=policy.pids + _OWN_PROCESSES,

@@ -32,6 +32,8 @@ class Conversation:
     def __init__(self, agent: Streams) -> None:
         self._agent = agent
         self._asking = anyio.Lock()
+        self.touched = False
+        """Whether /home or /tmp had changed, at the last count, since files there were last listed."""
 
     async def introduce(self, handlers: Packed) -> str:
         """Sends the agent the handlers, unless its image contains them, and returns its first line after that."""
@@ -76,7 +78,8 @@ class Conversation:
                 await self.send(f"usage {word}")
                 while line := await self._line():
                     match line.split():
-                        case ["usage", given, kills, refused, cpu] if given == word:
+                        case ["usage", given, kills, refused, cpu, touched] if given == word:
+                            self.touched = touched == "1"
                             return Usage(int(kills), int(refused), int(cpu) / 1e6 or None)
         return None
 

@@ -1,6 +1,7 @@
 """A running container: the engine starts processes in it, and its agent does the rest."""
 
 import contextlib
+import os
 import re
 import shlex
 import signal
@@ -17,7 +18,7 @@ from ..base import OWN_ENTRIES, Fullness, Process, Sandbox, Usage
 from ..copying import in_time
 from ..layout import HOME, WORKDIR
 from ..listening import Listener, listen_on
-from ..listing import LIST, MISSING, Files, read_list
+from ..listing import LIST, LIST_OUTSIDE, MISSING, Files, kept_outside, read_list
 from .agent import Packed
 from .container import Container, Streams, lost_sandbox
 from .conversation import ANSWER, Conversation
@@ -242,6 +243,16 @@ class ContainerSandbox(Sandbox):
         if not thorough:
             return Fullness()
         return read_fullness(await self._agent.look(_FULL.format(self.policy.largest_file - 1), ANSWER))
+
+    async def new_outside(self) -> Sequence[str]:
+        if self._joined or not self.alive:  # a joined container has files of others there
+            return ()
+        if self.outside is not None:
+            return await self.outside.folders.new_outside()
+        if not self._agent.touched:
+            return ()
+        found = (await self._agent.look(LIST_OUTSIDE, ANSWER)).split(b"\0")
+        return [path for path in map(os.fsdecode, found) if kept_outside(path)]
 
     async def list_files(self) -> Files:
         if self.outside is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.policy import Policy
-from ..layout import DATA, ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
+from ..layout import ALIAS, DATA, ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
 from .becoming import CONTROL_FD, SECCOMP_FD
 from .etc import RESOLVING
 from .landlock import rules
@@ -72,6 +72,7 @@ def command(
         *("--remount-ro", "/dev"),
         # World-readable: the server reads these folders from outside, and may not be root there.
         *_tmpfs(WORKDIR, policy.disk, "0755"),
+        *("--symlink", WORKDIR, ALIAS),
         *_tmpfs(HOME, policy.disk, "0755"),
         *("--dir", FIGURES, "--dir", LIBRARIES),
         *_tmpfs("/tmp", policy.disk, "1777"),

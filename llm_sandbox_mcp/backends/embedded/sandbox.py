@@ -222,6 +222,9 @@ class EmbeddedSandbox(Sandbox):
     async def fullness(self, *, thorough: bool) -> Fullness:
         return await self._folders.fullness(self.policy, thorough=thorough)
 
+    async def new_outside(self) -> Sequence[str]:
+        return await self._folders.new_outside()
+
     async def list_files(self) -> Files:
         # Reads from outside, through the descriptor that PID 1 handed out: this needs no process and follows no link.
         refused: list[str] = []

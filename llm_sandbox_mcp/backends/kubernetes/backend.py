@@ -13,10 +13,10 @@ from ...base.errors import EngineUnavailable, SandboxError, SandboxLost, StartFa
 from ...base.policy import Network, Policy
 from ...base.results import OnProgress
 from ..base import Backend, Check, Sandbox, Surroundings
-from ..containers.agent import AGENT, pack_handlers
+from ..containers.agent import AGENT, ALIAS_BYTES, pack_handlers
 from ..containers.removal import owned
 from ..containers.sandbox import FOLDERS
-from ..layout import DATA
+from ..layout import ALIAS_FOLDER, DATA, alias_beside
 from ..room import Room, open_files
 from .api import Api, Json, Refused
 from .channels import PERL
@@ -28,6 +28,7 @@ from .loosening import loosened, rebound, unlimited
 from .manifest import PodRecipe, manifest, merged
 from .network import denied_by_policy, denied_in_fact
 from .pod import Pod
+from .pod_manifest import mounted
 from .refusals import as_error
 from .sandbox import PodSandbox
 from .settings import Kubernetes
@@ -229,12 +230,14 @@ class PodBackend(Backend):
 
     def _recipe(self, policy: Policy, image: str, name: str) -> PodRecipe:
         settings = self._settings
+        alias = alias_beside(mounted(settings.pod_manifest))
+        folders = dict.fromkeys((*FOLDERS, DATA) if self._views else FOLDERS, policy.disk)
         return PodRecipe(
             name=name,
             image=image,
-            command=("/bin/sh", "-c", AGENT, "sh", "ours", PERL),
+            command=("/bin/sh", "-c", AGENT, "sh", "ours", PERL, alias),
             labels={**settings.labels, SERVER: self._server},
-            folders=dict.fromkeys((*FOLDERS, DATA) if self._views else FOLDERS, policy.disk),
+            folders={**folders, ALIAS_FOLDER: ALIAS_BYTES} if alias else folders,
             memory=policy.memory,
             cpus=policy.cpus,
             reserved=settings.reserved,

@@ -107,3 +107,9 @@ Toleration = Annotated[Mapping[str, Any], AfterValidator(_plain)]
 
 PodManifest = Annotated[Mapping[str, Any], AfterValidator(_shaped)]
 """A manifest, or a part of one, that can be merged into the manifests of sandboxes."""
+
+
+def mounted(manifest: Mapping[str, Any]) -> list[str]:
+    """The paths at which such a manifest mounts volumes."""
+    containers = _Pod.model_validate(manifest).spec.containers
+    return [mount.mountPath for one in containers for mount in one.volumeMounts or () if mount.mountPath]

@@ -39,9 +39,10 @@ class PoolExhaustedError(ResourceError):
     """All sandboxes of a pool are in use."""
 
     def __init__(
-        self, cause: str, step: str = "", *, pool_size: int | None = None, timeout: float | None = None
+        self, pool_size: int | None = None, timeout: float | None = None, *, cause: str = "", step: str = ""
     ) -> None:
-        super().__init__(cause, step)
+        waited = "" if timeout is None else f", and none was free within {timeout:g} s"
+        super().__init__(cause or f"all {pool_size} sandboxes of the pool are in use{waited}", step)
         self.pool_size = pool_size
         """The maximum number of sandboxes; None if the limit is on sessions or in the engine instead."""
         self.timeout = timeout
@@ -50,6 +51,9 @@ class PoolExhaustedError(ResourceError):
 
 class PoolClosedError(ResourceError):
     """The pool was closed."""
+
+    def __init__(self, cause: str = "the pool is closed", step: str = "create another pool") -> None:
+        super().__init__(cause, step)
 
 
 class PoolHealthCheckError(ResourceError):
@@ -75,6 +79,9 @@ class DuplicateClientError(ValidationError):
 
 class CommandEmptyError(ValidationError):
     """There is no command to run."""
+
+    def __init__(self, cause: str = "the command is empty", step: str = "give one to run") -> None:
+        super().__init__(cause, step)
 
 
 class UnsupportedBackendError(ValidationError):
@@ -104,6 +111,15 @@ class PackageManagerError(LibraryInstallationNotSupportedError):
 class CommandFailedError(SandboxError):
     """A command of this package, such as an installation, failed; the message contains its last output."""
 
+    def __init__(
+        self, command: str = "", exit_code: int | None = None, output: str = "", *, cause: str = "", step: str = ""
+    ) -> None:
+        super().__init__(cause or f"{command} failed with exit code {exit_code}: {output}", step)
+        self.command = command
+        """What failed, and how, if a program says so; the package itself says it in the message."""
+        self.exit_code = exit_code
+        self.output = output
+
 
 class NotOpenSessionError(SandboxError, RuntimeError):
     """The session is not open."""
@@ -121,7 +137,7 @@ SessionNotOpenError = NotOpenSessionError
 class SandboxTimeoutError(SandboxError):
     """Time ran out; the code that was running was stopped."""
 
-    def __init__(self, cause: str, step: str = "", *, timeout_duration: float | None = None) -> None:
+    def __init__(self, cause: str, timeout_duration: float | None = None, *, step: str = "") -> None:
         super().__init__(cause, step)
         self.timeout_duration = timeout_duration
         """The time limit, in seconds."""
@@ -149,11 +165,11 @@ def translated() -> Iterator[None]:
     try:
         yield
     except errors.InUse as error:
-        raise PoolExhaustedError(*error.problem, pool_size=error.most, timeout=error.waited) from error
+        raise PoolExhaustedError(error.most, error.waited, cause=error.cause, step=error.step) from error
     except errors.UnknownFile as error:
         raise FileNotFoundError(str(error)) from error
     except SandboxError as error:
         for ours, theirs in _TRANSLATED:
             if isinstance(error, ours):
-                raise theirs(*error.problem) from error
+                raise theirs(cause=error.cause, step=error.step) from error
         raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .exceptions import LanguageNotSupportedError, SandboxTimeoutError, ValidationError
-from .options import check_libraries, language_name
+from .options import check_libraries, check_seconds, language_name
 from .pip_lines import without_pip
 from .session import SandboxSession
 from .values import ConsoleOutput, Named, SandboxBackend, StreamCallback
@@ -49,7 +49,10 @@ del _sandbox_begin, _sandbox_history
 _CELL = "__import__('_sandbox_ipython').run(_sandbox_code)"
 
 _MAGIC = re.compile(r"^[ \t]*[%!]", re.MULTILINE)
-_ADVICE = "magics need IPython, which this sandbox does not have; install it, or add it to languages.python.libraries\n"
+_ADVICE = """\
+magics need IPython, which this sandbox does not have; make the session with libraries=["ipython"], or add it to \
+languages.python.libraries in the profile (for containers, then build images again)
+"""
 LOST = "the interpreter ended; variables of earlier runs are lost"
 _STARTING = 30.0
 """Seconds for IPython to start."""
@@ -71,8 +74,11 @@ class InteractiveSettings:
     max_memory: str | None = None
     history_size: int = 1000
     timeout: float | None = 300.0
+    poll_interval: float = 0.1
+    """No effect: results arrive as they are there."""
 
     def __post_init__(self) -> None:
+        check_seconds("poll_interval", self.poll_interval)
         if self.history_size < 0:
             raise ValidationError(f"history_size is {self.history_size}", "give 0 or more")
 

@@ -46,10 +46,16 @@ class Lifetime:
         """The ids of threads that are in a callback of a run."""
         self._held: Held[CellSession] | None = None
         self._until = float("inf")
+        self._id: str | None = None
         self._made_with: Sandboxes | None = None
         """The `Sandboxes` that made its sandbox; their rules apply as long as the session is open."""
         if self.options.verbose:
             be_verbose()
+
+    @property
+    def container_id(self) -> str | None:
+        """What names its sandbox, also once it is closed: the container that was given, else the id of the session."""
+        return self.options.container_id or self._id
 
     @property
     def is_open(self) -> bool:
@@ -73,7 +79,7 @@ class Lifetime:
             # If the session is garbage-collected without `close`, its sandbox ends before the end of the process.
             self._given_up = weakref.finalize(self, held.let_go)
             self._given_up.atexit = False
-            self._held, self._made_with = held, sandboxes
+            self._held, self._made_with, self._id = held, sandboxes, held.value.id
         try:
             with translated():
                 self._begin(held.value)
@@ -122,8 +128,8 @@ class Lifetime:
         if time.monotonic() >= self._until:
             raise SandboxTimeoutError(
                 f"the session ended after {self.options.session_timeout:g} s",
-                "open a new one",
-                timeout_duration=self.options.session_timeout,
+                self.options.session_timeout,
+                step="open a new one",
             )
         held = self._held
         if held is None or not self.is_open:

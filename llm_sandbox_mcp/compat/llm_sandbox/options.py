@@ -165,7 +165,7 @@ class Options:
 
     def _refuse(self, overlay: Overlay) -> None:
         if self.workdir != WORKDIR:
-            raise overlay.refuse("workdir", f"code works in {WORKDIR}, whose size is limited", "leave it out")
+            raise overlay.refuse("workdir", f"code works in {WORKDIR}", f"leave it out, and name paths below {WORKDIR}")
         if self.commit_container:
             raise overlay.refuse(
                 "commit_container", "no session changes an image when it ends", "call commit(image) to keep its state"

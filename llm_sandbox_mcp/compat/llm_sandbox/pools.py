@@ -125,7 +125,7 @@ class PoolManager:
         """The `Sandboxes` that make its sandboxes; `PoolClosedError` once the pool is closed."""
         held = self._held
         if held is None or not held.here:
-            raise PoolClosedError("the pool is closed, or belongs to another process", "create another pool")
+            raise PoolClosedError("the pool is closed, or belongs to another process")
         return held.value
 
     def options_of(self, arguments: Mapping[str, Any]) -> Options:

@@ -11,10 +11,12 @@ import regex
 from ...languages.languages import included_languages
 from ...rules.checking import Finding
 from ...rules.presets import preset_names
-from .exceptions import InvalidRegexPatternError, ValidationError, translated
+from .exceptions import InvalidRegexPatternError, ValidationError
 from .model import Model
 from .overlay import Overlay
 
+_PLAIN = r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._+:@/-]*"
+"""A library of a language that is not included: no address, no option, no space, no sign of the shell."""
 _NAME = re.compile(r"@?[^<>=!~\[@;: ]+")
 """The name of a library, without extras and versions."""
 
@@ -42,7 +44,8 @@ class SecurityPattern(Model):
             raise ValidationError(f"pattern is {str(self.pattern)[:40]}", "give a text")
         try:
             regex.compile(self.pattern)
-        except regex.error as error:
+            re.compile(self.pattern)  # which refuses two groups of one name
+        except (regex.error, re.error) as error:
             raise InvalidRegexPatternError(
                 f"{self.pattern!r} is not a regular expression: {error}", "fix it"
             ) from error
@@ -108,14 +111,18 @@ def get_security_policy(name: str) -> SecurityPolicy:
 def validate_package_name(library: str, language: str) -> str:
     """The library's name without surrounding spaces.
 
-    Raises `ValidationError` for a name that must not be passed to a package manager, `LanguageNotSupportedError` for an
-    unknown language.
+    Raises `ValidationError` for a name that must not be passed to a package manager.
     """
-    with translated():
-        manager = included_languages()[str(language)].handler.libraries
+    named = str(language).lower()
+    known = included_languages().get("cpp" if named == "c" else named)
+    manager = known and known.handler.libraries
+    pattern = manager.name_pattern if manager else "" if known else _PLAIN
     name = library.strip() if isinstance(library, str) else ""
-    if manager is None or not re.fullmatch(manager.name_pattern, name):
-        raise ValidationError(f"{library!r} is not a {language} library", "give a plain name with an optional version")
+    # Here, a name of Maven need not have a version.
+    names = (name, f"{name}:1") if known and known.name == "java" else (name,)
+    if not name or not any(re.fullmatch(pattern, one) for one in names):
+        reason = f"{library!r} is not a valid {language} package"
+        raise ValidationError(reason, "give a plain name with an optional version")
     return name
 
 

@@ -83,7 +83,7 @@ class SandboxSession(Lifetime, metaclass=_Sessions):
         It finds the programs and libraries of the session's language, as its code does.
         """
         if not isinstance(command, str) or not command.strip():
-            raise CommandEmptyError(f"{str(command)[:40]!r} is not a command", "give one to run")
+            raise CommandEmptyError(f"{str(command)[:40]!r} is not a command")
         session = self._free()
         with translated():
             known = portal.call(exports, self._sandboxes().service, session)

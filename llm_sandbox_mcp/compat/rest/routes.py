@@ -120,6 +120,7 @@ class Rest:
         libraries = [
             models.LibraryItem(name=found.name, version=found.version) for found in work.installation.libraries
         ]
+        notes += map(in_words, work.installation.notes)
         return answered(models.Installed(session_id=named.name, libraries=libraries, notes=notes))
 
     async def upload_file(self, request: Request) -> Response:

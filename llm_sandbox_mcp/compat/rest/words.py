@@ -7,6 +7,7 @@ REQUESTS: Words = {
     Step.DATA_AS_FILE: "POST data to /files and read it from there",
     Step.OTHER_ARTIFACT: "GET /artifacts to list them",
     Step.READ_PARTS: "GET /artifacts/{name} returns it",
+    Step.RESTART: "install them in another session_id before any code runs",
     Step.OPEN_SESSION: "use another session_id",
     Step.INSTALL: "POST {library}, language {language}, to /libraries",
     Step.GIVE_INPUT: "POST the text to /files and read it from there",

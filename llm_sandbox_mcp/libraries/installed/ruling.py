@@ -50,7 +50,7 @@ class LibraryRules:
     """The allow and deny lists of one language."""
 
     def __init__(self, manager: Libraries, allow: Sequence[str], deny: Sequence[str], opened: Sequence[str]) -> None:
-        self._manager = manager
+        self.manager = manager
         self._allow = [self._entry(text) for text in allow]
         self._deny = [self._entry(text) for text in deny]
         self._opened = frozenset(opened)
@@ -73,11 +73,11 @@ class LibraryRules:
 
     def misnamed(self, library: str) -> str:
         """Why a library is not a plain name with an optional version; empty if it is, or if the profile opens it."""
-        plain = len(library) <= _LONGEST and re.fullmatch(self._manager.name_pattern, library)
+        plain = len(library) <= _LONGEST and re.fullmatch(self.manager.name_pattern, library)
         if plain or self.opens(library):
             return ""
         return (
-            f"{quoted(library)} is not a plain name with an optional version for {self._manager.manager}; options, "
+            f"{quoted(library)} is not a plain name with an optional version for {self.manager.manager}; options, "
             f"URLs, paths and more than {_LONGEST} characters are refused"
         )
 
@@ -105,7 +105,7 @@ class LibraryRules:
         """Why the installed libraries, dependencies included, must not stay; None if they can."""
         asked = {self._parts(library)[0] for library in libraries if not self.opens(library)}
         for library in installed:
-            name = self._normalized(library.name)
+            name = self.manager.normalized(library.name)
             shown = f"{quoted(library.name)} {quoted(library.version)}"
             for entry in self._deny:
                 if self._denies(entry, name) and entry.is_about(library.version):
@@ -121,31 +121,28 @@ class LibraryRules:
 
     def _parts(self, library: str) -> tuple[str, str]:
         """The name of a requested library, and its version if that is exact and not a range."""
-        found = re.fullmatch(self._manager.name_pattern, library)
+        found = re.fullmatch(self.manager.name_pattern, library)
         groups = found.groupdict() if found is not None else {}
         exact = _EXACT.fullmatch((groups.get("version") or "").strip())
-        return self._normalized(groups.get("name") or library), exact[1] if exact is not None else ""
+        return self.manager.normalized(groups.get("name") or library), exact[1] if exact is not None else ""
 
     def _denies(self, entry: _Entry, name: str) -> bool:
         """Whether an entry denies this name, in any major version."""
-        return entry.name in (name, re.sub(rf"(?:{self._manager.major_pattern})\Z", "", name))
-
-    def _normalized(self, name: str) -> str:
-        return re.sub(r"[-_.]+", "-", name).lower() if self._manager.names == "pep503" else name
+        return entry.name in (name, re.sub(rf"(?:{self.manager.major_pattern})\Z", "", name))
 
     def _entry(self, text: str) -> _Entry:
         found = _ENTRY.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"{text!r} is not a name with an optional version")
         name, versions = found[1], found[2]
-        if self._manager.names != "pep503":
+        if self.manager.names != "pep503":
             if versions and not _VERSION.fullmatch(versions):
                 raise ValueError(f"{text!r}: the version must be exact here, or end with '*'")
             return _Entry(text, name, versions, None)
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         try:
-            return _Entry(text, self._normalized(name), versions, SpecifierSet(versions))
+            return _Entry(text, self.manager.normalized(name), versions, SpecifierSet(versions))
         except InvalidSpecifier as error:
             raise ValueError(f"{text!r}: {error}") from error
 

@@ -1,7 +1,7 @@
 """Prepares what a language needs from the host before a sandbox can run it: its environment, and our own tools."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class Preparer:
             memory=self._profile.limits.memory,
             network=self._profile.network.mode,
             views=bool(self._profile.views),
-            programs=tuple(self._programs()),
+            everywhere=tuple(self._languages.values()),
             companions=await self._companions(language, on_progress),
             lacking=lacking,
         )
@@ -127,14 +127,6 @@ class Preparer:
                 self._retry_at[language.name] = anyio.current_time() + _RETRY
                 self._environments.begin(language, section.libraries, index=section.index)
         return False
-
-    def _programs(self) -> Iterator[str]:
-        """The folders of the programs that libraries bring, of all languages."""
-        for name in self._languages:
-            language = self._languages[name]
-            if (first := language.handler.libraries) is not None:
-                for manager in (first, *first.alternatives):
-                    yield from Places(language).argv(manager.programs)
 
     async def _companions(self, language: Language, on_progress: OnProgress) -> tuple[Places, ...]:
         """The places of languages whose programs the code starts; without those that cannot be prepared here."""

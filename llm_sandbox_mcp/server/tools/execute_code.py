@@ -21,7 +21,7 @@ async def execute_code(
     given = dict(arguments)  # by the names that `Ask` has, but for two
     del given["timeout_seconds"], given["wait_seconds"]
     timeout = _timeout(arguments, service.profile.limits.timeout)
-    ask = Ask(caller=principal_of(ctx.request), origin=origin_of(ctx), timeout=timeout, **given)
+    ask = Ask(caller=principal_of(ctx.request), origin=origin_of(ctx), timeout=timeout, looks=True, **given)
     return await answer(service, tasks, ctx, ask, arguments.wait_seconds)
 
 

@@ -51,7 +51,9 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
     lines += notes
     if saved:
         return success("\n".join(lines), answer)
-    attached = await attach(service, session_id, shown, embed=True)
+    overview = await service.overviews.of_artifacts(session_id, shown)
+    attached, notes = await attach(service, session_id, shown, overview, embed=True)
+    lines += [f"note: {note}" for note in notes]
     if any(isinstance(block, ResourceLink) for block in attached):
         lines.append("note: the rest is at its links; text is also returned in parts, by offset and length")
     return success("\n".join(lines), answer, attached)

@@ -18,7 +18,7 @@ from ..progress import reporting
 from ..schemas import Managed, ManageSession, SessionItem
 from ..words import in_words
 
-_DONE = {"interrupt": "interrupted", "clear": "cleared", "reset": "reset", "close": "closed"}
+_DONE = {"interrupt": "interrupted", "clear": "cleared", "restart": "restarted", "reset": "reset", "close": "closed"}
 
 
 async def manage_session(service: Service, alone: bool, ctx: Context, arguments: ManageSession) -> CallToolResult:
@@ -37,6 +37,8 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
             done = "nothing to interrupt, as nothing runs"
     elif action == "clear":
         await service.sessions.clear(session_id)
+    elif action == "restart":
+        await service.sessions.restart(session_id)
     elif action == "reset":
         notes = await service.sessions.reset(session_id)
     else:

@@ -6,6 +6,7 @@ import pytest
 
 from llm_sandbox_mcp import (
     InteractiveSandboxSession,
+    InteractiveSettings,
     KernelType,
     LanguageNotSupportedError,
     RestrictedModule,
@@ -130,7 +131,8 @@ def test_without_ipython_the_runner_runs_the_cells_and_the_result_reports_it() -
         done = session.run("x = 1")
         assert done.kernel is KernelType.RUNNER
         assert session.run("x + 1").stdout == "2\n"
-        assert "magics need IPython, which this sandbox does not have" in session.run("%time x").stderr
+        advice = 'which this sandbox does not have; make the session with libraries=["ipython"], or '
+        assert advice in session.run("%time x").stderr
         with pytest.raises(SandboxTimeoutError):
             session.run("while True: pass", timeout=0.5)
         assert session.run("x").stdout == "1\n"
@@ -166,6 +168,9 @@ def test_arguments_that_an_interactive_session_cannot_have_are_an_error() -> Non
         InteractiveSandboxSession(lang="go")
     with pytest.raises(ValidationError, match="kernel"):
         InteractiveSandboxSession(kernel_type="julia")
+    assert InteractiveSettings(poll_interval=0.5).poll_interval == 0.5
+    with pytest.raises(ValidationError, match="poll_interval is 0; give seconds above zero"):
+        InteractiveSettings(poll_interval=0)
     with pytest.raises(ValidationError, match="history_size"):
         InteractiveSandboxSession(history_size=-1)
     with pytest.raises(ValidationError, match="pool"):

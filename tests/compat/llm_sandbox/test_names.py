@@ -12,12 +12,18 @@ import llm_sandbox_mcp
 from llm_sandbox_mcp import (
     ArtifactSandboxSession,
     BackendCapabilities,
+    CommandEmptyError,
+    CommandFailedError,
     ConsoleOutput,
     InteractiveSandboxSession,
+    NotOpenSessionError,
+    PoolClosedError,
     PoolConfig,
+    PoolExhaustedError,
     SandboxBackend,
     SandboxError,
     SandboxSession,
+    SandboxTimeoutError,
     SupportedLanguage,
     UnsupportedBackendError,
     ValidationError,
@@ -147,6 +153,19 @@ def test_positional_arguments_of_old_programs_work() -> None:
     drawing = ArtifactSandboxSession("docker", "python:3.12", None, "Python").options
     assert (drawing.engine, drawing.image, drawing.lang) == ("docker", "python:3.12", "python")
     assert InteractiveSandboxSession("bubblewrap", lang="PY", kernel_type="IPython").options.engine == "embedded"
+
+
+def test_programs_make_errors_with_the_arguments_of_llm_sandbox() -> None:
+    full = PoolExhaustedError(4, 0.5)
+    assert (full.pool_size, full.timeout) == (4, 0.5)
+    assert str(full) == "all 4 sandboxes of the pool are in use, and none was free within 0.5 s"
+    assert str(PoolExhaustedError(pool_size=4)) == "all 4 sandboxes of the pool are in use"
+    failed = CommandFailedError("make", 2, "no rule")
+    assert (failed.command, failed.exit_code, failed.output) == ("make", 2, "no rule")
+    assert str(failed) == "make failed with exit code 2: no rule"
+    assert SandboxTimeoutError("too slow", 1.5).timeout_duration == 1.5
+    assert str(SandboxTimeoutError("too slow", 1.5)) == "too slow"
+    assert all(str(kind()) for kind in (CommandEmptyError, NotOpenSessionError, PoolClosedError))
 
 
 def test_results_can_be_compared_and_converted() -> None:

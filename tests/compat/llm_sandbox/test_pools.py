@@ -65,8 +65,11 @@ def test_a_pool_without_a_free_sandbox_raises_an_error(strategy: str) -> None:
         with pytest.raises(PoolExhaustedError) as full:
             pool.acquire()
         assert (full.value.pool_size, full.value.timeout) == (1, 0.2 if strategy == "wait" else None)
+        assert "sandboxes are in use" in str(full.value)
         pool.release(first)
         again = pool.acquire()
+        assert first.container_id and again.container_id  # also that of a session that was released
+        assert first.container_id != again.container_id
         assert again.run("print(1)").stdout == "1\n"
 
 

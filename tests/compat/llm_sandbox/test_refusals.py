@@ -88,7 +88,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"backend": "podman", "kube_namespace": "a"}, "backend podman: kube_namespace: it is for kubernetes"),
     ({"backend": "docker", "pod_manifest": {}}, "backend docker: pod_manifest"),
-    ({"workdir": "/work"}, "backend auto: workdir"),
+    (
+        {"workdir": "/work"},
+        "backend auto: workdir: code works in /sandbox; leave it out, and name paths below /sandbox",
+    ),
     ({"commit_container": True}, r"backend auto: commit_container: .* commit\(image\)"),
     *(
         ({"encoding_errors": wrong}, "backend auto: encoding_errors")

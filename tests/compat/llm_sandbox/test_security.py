@@ -9,7 +9,6 @@ import pytest
 from llm_sandbox_mcp import (
     InteractiveSandboxSession,
     InvalidRegexPatternError,
-    LanguageNotSupportedError,
     RestrictedModule,
     SandboxSession,
     SecurityIssueSeverity,
@@ -173,13 +172,31 @@ def test_an_invalid_policy_is_an_error() -> None:
     "library", [None, 5, "a; rm -rf /", "$(x)", "-r x", "../x", "", "https://a.example/x.whl", "a b"]
 )
 def test_an_invalid_library_name_is_refused(library: Any) -> None:
-    for language in ("python", "javascript", "ruby"):
-        with pytest.raises(ValidationError):
+    for language in ("python", "javascript", "ruby", "c", "cobol", ""):
+        with pytest.raises(ValidationError, match=f"is not a valid {language} package; give a plain name"):
             validate_package_name(library, language)
-    with pytest.raises(LanguageNotSupportedError):
-        validate_package_name(library, "cobol")
 
 
 def test_valid_library_names_are_accepted() -> None:
     assert validate_package_name(" numpy>=2,<3 ", "python") == "numpy>=2,<3"
     assert validate_package_name("@scope/name@1.2", "javascript") == "@scope/name@1.2"
+    for name, language in (("g++", "C"), ("lens-5.2", "haskell"), ("a.b/c@1", "")):
+        assert validate_package_name(name, language) == name
+
+
+def test_a_name_of_maven_can_lack_its_version() -> None:
+    for name in ("org.example:tool", "org.example:tool:1.2"):
+        assert validate_package_name(name, "java") == name
+    for name in ("tool", "org.example:tool:", "org.example:tool:1:2:3"):
+        with pytest.raises(ValidationError, match="is not a valid java package"):
+            validate_package_name(name, "java")
+
+
+def test_a_language_without_libraries_has_no_valid_name() -> None:
+    with pytest.raises(ValidationError, match="is not a valid bash package"):
+        validate_package_name("curl", "bash")
+
+
+def test_a_pattern_with_two_groups_of_one_name_is_refused() -> None:
+    with pytest.raises(InvalidRegexPatternError, match="redefinition of group name 'a'"):
+        SecurityPattern("(?P<a>x)(?P<a>y)", "", HIGH)

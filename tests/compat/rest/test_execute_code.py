@@ -27,9 +27,12 @@ def test_code_uses_the_variables_of_the_request(server: Server) -> None:
     assert (answer["result"], answer["success"]) == ({"x": 10, "y": 2, "out": 12}, True)
 
 
-def test_a_body_without_a_content_type_is_treated_as_json(server: Server) -> None:
-    answer = HTTP.post(f"{server.url}/execute_code/", content=b'{"code": "value = 1"}', timeout=60)
-    assert "content-type" not in answer.request.headers
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+def test_a_body_is_read_as_json_whatever_its_content_type(server: Server, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}  # that of `curl -d` without -H is the second
+    body = b'{"code": "value = 1", "session_id": "kinds"}'
+    answer = HTTP.post(f"{server.url}/execute_code/", content=body, headers=headers, timeout=60)
+    assert answer.request.headers.get("content-type") == kind
     assert (answer.status_code, answer.json()["result"]) == (200, {"value": 1})
 
 

@@ -162,7 +162,7 @@ BAD: dict[str, tuple[int, dict[str, Any]]] = {
     "an invalid session in the header": (422, {"content": b'{"code": "1"}', "headers": {"X-Session-Id": "../x"}}),
     "too large": (413, {"content": json.dumps({"code": "#" * (5 << 20)}).encode()}),
     "code that is too large": (400, {"content": json.dumps({"code": "#" * (2 << 20)}).encode()}),
-    "a form": (415, {"data": {"code": "1"}}),
+    "a form": (400, {"data": {"code": "1"}}),
 }
 
 
@@ -170,7 +170,7 @@ BAD: dict[str, tuple[int, dict[str, Any]]] = {
     ("path", "kind", "status"),
     [
         ("/execute_code/", "application/json", 413),
-        ("/execute_code/", "text/plain", 415),
+        ("/execute_code/", "text/plain", 413),
         ("/files/x", "text/csv", 413),
         ("/none", "text/plain", 404),
         ("/limits", "text/plain", 405),

@@ -116,3 +116,40 @@ async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_open(tmp
         scope.cancel()
         await folders.close()
     assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+async def test_what_code_made_for_somebody_is_found_outside_of_the_working_directory(tmp_path: Path) -> None:
+    work, home, tmp = places = [tmp_path / name for name in ("sandbox", "home", "tmp")]
+    for place in (*places, home / "figures", home / "libraries/python/lib", tmp / "out", tmp / "tmpab_12xyz"):
+        place.mkdir(parents=True)
+    folders = opened(*places)
+    assert await folders.new_outside() == []
+    for made in (
+        work / "a.png",
+        home / "figures/1.png",
+        home / "libraries/python/b.html",
+        tmp / "c.txt",
+        tmp / ".d.png",
+    ):
+        made.touch()
+    for made in (tmp / "tmpab_12xyz/e.png", tmp / "tmpabcd1234.csv", tmp / "tmp.AbCdEfGhIj.pdf", tmp / "out.png"):
+        made.touch()
+    os.symlink("/etc/passwd", tmp / "link.csv")
+    (tmp / "out/F.PNG").touch()
+    (home / "g.xlsx").touch()
+    assert sorted(await folders.new_outside()) == ["/home/g.xlsx", "/tmp/out.png", "/tmp/out/F.PNG"]
+    assert await folders.new_outside() == []
+    (tmp / "out.png").write_text("changed")
+    assert await folders.new_outside() == ["/tmp/out.png"]
+    await folders.close()
+    assert await folders.new_outside() == []
+
+
+async def test_few_of_many_files_outside_are_read_and_in_another_thread(tmp_path: Path) -> None:
+    for name in ("sandbox", "home", "tmp"):
+        (tmp_path / name).mkdir()
+    for number in range(3000):
+        (tmp_path / f"tmp/{number}.png").touch()
+    folders = opened(*(tmp_path / name for name in ("sandbox", "home", "tmp")))
+    assert len(await folders.new_outside()) == 1000
+    await folders.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from llm_sandbox_mcp.base.results import Artifact
 from llm_sandbox_mcp.files.images import identify
-from llm_sandbox_mcp.files.pictures import LARGEST, LONGEST, can_be_shown, may_be_shown
+from llm_sandbox_mcp.files.pictures import LARGEST, LONGEST, can_be_shown, choose, may_be_shown
 from tests.pictures import GIF, JPEG, SIGNATURE, WEBP, chunk, png
 
 PNG = png(3, 2)
@@ -141,3 +141,33 @@ def test_no_change_breaks_the_reading(data: bytes, changes: list[tuple[int, int]
 @given(st.sampled_from([*WHOLE.values()]), st.integers(0, 60), st.binary(max_size=200))
 def test_no_bytes_break_the_reading(data: bytes, kept: int, rest: bytes) -> None:
     can_be_shown(data[:kept] + rest)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "shown"), [(8000, 5000, True), (8001, 1, False), (1, 8001, False), (6400, 6251, False)]
+)
+def test_the_pixels_of_a_picture_are_limited_before_it_is_read(width: int, height: int, shown: bool) -> None:
+    assert may_be_shown(Artifact("a", "image/png", 1, width=width, height=height)) == shown
+
+
+@pytest.mark.anyio
+async def test_each_picture_is_shown_once_as_it_is_or_is_among_the_rest() -> None:
+    contents = {f"{number}.png": b"%d" % min(number, 5) for number in range(4, 9)} | {"broken.png": None, "b.png": b"b"}
+    found = [Artifact(name, "image/png", 1, 3, 2) for name in contents]
+    found += [Artifact("c.png", "image/png", 1, 3, 2), Artifact("d.png", "image/png", 1, 3, 2)]
+    found += [
+        Artifact("large.png", "image/png", 1, 9000, 2),
+        Artifact("text.png", "image/png", 1),
+        Artifact("a", "text/csv", 1),
+    ]
+    asked = []
+
+    async def look(name: str) -> bytes | None:
+        asked.append(name)
+        return contents.get(name, name.encode())
+
+    chosen = await choose(found, look)
+    assert chosen.whole == {"4.png": b"4", "5.png": b"5", "b.png": b"b", "c.png": b"c.png"}
+    assert [artifact.name for artifact in chosen.rest] == ["broken.png", "d.png", "large.png"]
+    assert chosen.broken == {"broken.png"}
+    assert asked == [*contents, "c.png"]

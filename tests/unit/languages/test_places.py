@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from llm_sandbox_mcp.backends.layout import LIBRARIES
 from llm_sandbox_mcp.base.policy import NetworkMode
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
@@ -13,8 +14,16 @@ LANGUAGES = included_languages()
 
 def test_programs_of_libraries_come_after_all_others() -> None:
     python = Places(LANGUAGES["python"], environment="/opt/environments/x")
-    places = Places(LANGUAGES["bash"], programs=("/home/libraries/python/bin",), companions=(python,))
-    assert places.env("/usr/bin:/bin")["PATH"] == "/opt/environments/x/bin:/usr/bin:/bin:/home/libraries/python/bin"
+    places = Places(LANGUAGES["bash"], everywhere=(LANGUAGES["python"], LANGUAGES["go"]), companions=(python,))
+    assert places.env("/usr/bin:/bin")["PATH"] == (f"/opt/environments/x/bin:/usr/bin:/bin:{LIBRARIES}/python/bin")
+
+
+def test_what_programs_of_libraries_need_is_there_in_all_languages_and_settings_of_the_own_count() -> None:
+    places = Places(LANGUAGES["python"], everywhere=tuple(LANGUAGES.values()), network="open")
+    found = places.env("")
+    assert (found["GEM_HOME"], found["npm_config_prefix"]) == (f"{LIBRARIES}/ruby", f"{LIBRARIES}/javascript")
+    assert "NODE_PATH" not in found
+    assert replace(places, settings={"GEM_HOME": "/x"}).env("")["GEM_HOME"] == "/x"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +34,8 @@ def test_package_managers_fail_at_once_without_a_network_but_install_libraries(
 ) -> None:
     javascript = Places(LANGUAGES["javascript"], network=network, index=index)
     bash = replace(javascript, language=LANGUAGES["bash"], companions=(javascript,))
-    for places in (javascript, bash):
+    python = replace(javascript, language=LANGUAGES["python"], everywhere=tuple(LANGUAGES.values()))
+    for places in (javascript, bash, python):
         assert (places.env("").get("npm_config_offline") == "true") == offline
     set_by_profile = replace(javascript, settings={"npm_config_offline": "false"})
     assert set_by_profile.env("").get("npm_config_offline") == "false"

@@ -10,6 +10,8 @@ import pytest
 from llm_sandbox_mcp.backends.base import Completed, Fullness, Sandbox, Usage
 from llm_sandbox_mcp.backends.listening import Listener, listen_on
 from llm_sandbox_mcp.base.errors import InstallFailed, PolicyDenied
+from llm_sandbox_mcp.base.results import Library
+from llm_sandbox_mcp.base.units import format_size
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.libraries.installing import Installer, choose
@@ -78,6 +80,19 @@ async def test_a_language_without_a_package_manager_is_refused() -> None:
         await chosen(Has(), Places(included_languages()["bash"], environment="/usr/local"))
 
 
+class Lists(Has):
+    """A sandbox that has one library, and in which nothing can be installed."""
+
+    async def run(self, argv: Sequence[str], *_: object, **__: object) -> Completed:
+        assert "list" in argv
+        return Completed(0, b"six==1.0\n", b"")
+
+
+async def test_nothing_is_installed_if_all_is_part_of_the_language(installer: Installer) -> None:
+    has = cast(Sandbox, Lists("/usr/local/bin/uv", "/usr/local/bin/python"))
+    assert await installer.install(has, PYTHON, ()) == ((Library("six", "1.0"),), {})
+
+
 class Fails(Has):
     """A sandbox whose package manager prints this and fails."""
 
@@ -128,3 +143,18 @@ async def test_a_failure_ends_with_the_last_lines_of_the_package_manager(
     with pytest.raises(InstallFailed) as raised:
         await installer.install(sandbox, PYTHON, ["numpy"])
     assert str(raised.value) == f"uv could not install numpy: {told}"
+
+
+@pytest.mark.parametrize(
+    "line", ["npm error ENOSPC: no space left on device, write", "OSError: [Errno 28] No space left on device"]
+)
+async def test_a_package_manager_that_found_no_room_names_the_limit_and_its_key(
+    line: str, installer: Installer
+) -> None:
+    with pytest.raises(InstallFailed) as raised:
+        await installer.install(cast(Sandbox, Fails(b"", line.encode())), PYTHON, ["numpy"])
+    size = format_size(POLICY.disk)
+    assert str(raised.value) == (
+        f"uv could not install numpy: the disk limit of {size} was reached (limits.disk in the profile); {line}; "
+        "install fewer or smaller ones, or raise limits.disk in the profile"
+    )

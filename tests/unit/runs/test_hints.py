@@ -155,6 +155,18 @@ def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, e
     assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
 
 
+@pytest.mark.parametrize(
+    ("language", "error"),
+    [
+        ("go", "runtime.main_main\u00b7f: function main is undeclared in the main package\n"),
+        ("cpp", "(.text+0x17): undefined reference to `main'\ncollect2: error: ld returned 1 exit status\n"),
+    ],
+)
+def test_a_program_without_a_beginning_is_told_what_that_is(language: str, error: str) -> None:
+    found = hint(error, LANGUAGES[language])
+    assert found is not None and found.startswith("a program begins with ")
+
+
 def test_a_package_of_a_newer_go_is_neither_a_library_nor_the_callers() -> None:
     found = hint("main.go:2:8: package slices is not in GOROOT (/usr/lib/go-1.19/src/slices)\n", LANGUAGES["go"])
     assert found is not None and found.startswith("this version of Go does not have this package; ")
@@ -341,6 +353,49 @@ def test_an_attempt_to_install_without_a_name_says_that_code_cannot() -> None:
     assert found == "code cannot install libraries itself; call install() with their names, language python"
 
 
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (
+            "ModuleNotFoundError: No module named 'tkinter'\n",
+            "'tkinter', which cannot be installed; there is no screen",
+        ),
+        ("ModuleNotFoundError: No module named '_tkinter'\n", "'_tkinter', which cannot be installed; there is no"),
+        ("ModuleNotFoundError: No module named 'winreg'\n", "'winreg', which cannot be installed; it belongs to Win"),
+        ("ModuleNotFoundError: No module named 'google'\n", "'google', which cannot be installed; google.colab exist"),
+        ("ModuleNotFoundError: No module named 'google.colab'\n", "'google.colab', which cannot be installed; google"),
+        ("ModuleNotFoundError: No module named '_curses'\n", "'_curses', which is a part of Python; do without it"),
+        (
+            "pip: there is no network, so code cannot install: json\n",
+            "'json', which is a part of Python; do without it",
+        ),
+        ("    !pip install -U pip\n    ^\nSyntaxError: invalid syntax\n", "'pip', which cannot be installed; name"),
+    ],
+)
+def test_a_module_that_no_library_brings_is_not_offered(error: str, note: str) -> None:
+    found = hint(error)
+    assert found is not None and found.startswith(f"code asked for {note}")
+
+
+@pytest.mark.parametrize("end", ["", "(from <cell 1>#1) : \n"])
+@pytest.mark.parametrize(
+    ("call", "library"),
+    [
+        ('install.packages("praise")', "praise"),
+        ('install.packages(c("data.table", "zoo"), repos = "http://cran.example")', "data.table"),
+        ("install.packages(wanted)", "their names"),
+    ],
+)
+def test_the_note_about_an_installation_in_r_names_the_library(call: str, library: str, end: str) -> None:
+    printed = (
+        f"Installing package into \u2018/usr/local/lib/R/site-library\u2019\nError in {call} {end or ': '}"
+        f"  unable to install packages\nWarning message:\nIn {call} :\n"
+        "  'lib = \"/usr/local/lib/R/site-library\"' is not writable\n"
+    )
+    found = hint(printed, LANGUAGES["r"])
+    assert found is not None and found.facts == {"library": library, "language": "r"}
+
+
 def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
     def refuse(language: Language, library: str) -> None:
         raise InvalidArgument("not a plain name")
@@ -441,6 +496,23 @@ def test_no_output_breaks_the_note_out_of_its_line(language: Language, parts: li
 def test_lines_that_only_set_up_a_notebook_become_empty(code: str, rest: str | None) -> None:
     assert without_notebook_lines(code, PYTHON) == rest
     assert without_notebook_lines(code, LANGUAGES["bash"]) is None
+
+
+@pytest.mark.parametrize("failed", [True, False])
+@pytest.mark.parametrize(
+    ("error", "facts"),
+    [
+        ("npm error request to http://x/cowsay failed: cache mode is 'only-if-cached' but\n", ("cowsay", "javascript")),
+        ("ERROR:  Could not find a valid gem 'rspec' (>= 0) in any repository\n", ("rspec", "ruby")),
+        ("Cannot find module 'lodash'\n", None),
+    ],
+)
+def test_package_managers_of_all_languages_are_known_to_code_of_each(
+    error: str, facts: tuple[str, str] | None, *, failed: bool
+) -> None:
+    others = LANGUAGES.values()
+    found = hint_of([PYTHON], error.encode(), NOTHING, allow, VIEWS, others=others, failed=failed)
+    assert (found and tuple(found.facts.values())) == facts
 
 
 @pytest.mark.parametrize(

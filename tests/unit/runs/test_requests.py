@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import InvalidArgument
 from llm_sandbox_mcp.languages.languages import Language, included_languages
 from llm_sandbox_mcp.runs.protocol import STDIN, encode_request
-from llm_sandbox_mcp.runs.requests import RunRequest, checked_code, checked_stdin, checked_variables, notes_on_text
+from llm_sandbox_mcp.runs.requests import (
+    RunRequest,
+    checked_code,
+    checked_stdin,
+    checked_variables,
+    notes_on_text,
+    without_fence,
+)
 
 LANGUAGES = included_languages()
 PYTHON = LANGUAGES["python"]
@@ -81,3 +88,53 @@ def test_the_input_is_the_first_variable(text: str, variables: dict[str, object]
     request = json.loads(encode_request(NONCE, 1, replace(plain, stdin=text)))
     assert next(iter(request["variables"].items())) == (STDIN, variables.get(STDIN, text))
     assert STDIN in variables or STDIN not in json.loads(encode_request(NONCE, 1, plain))["variables"]
+
+
+@pytest.mark.parametrize("fence", ["```", "````", "~~~"])
+@pytest.mark.parametrize("word", ["", "python", " Python3", "{python}", "py title=x", "text", "ts"])
+@pytest.mark.parametrize("code", ["x = 1\n", "\n  x\n\n", "s = '''\n```\ninner\n```\n'''\n", ""])
+def test_a_fence_around_the_whole_code_is_left_out(fence: str, word: str, code: str) -> None:
+    for around in ("{}", "\ufeff{}\n", "\n\n  {}  \n\n"):
+        assert without_fence(around.format(f"{fence}{word}\n{code}{fence}"), PYTHON, LANGUAGES) == code
+
+
+def test_line_ends_of_code_in_a_fence_stay() -> None:
+    assert without_fence("```python\r\nx\r\ny\r\n```\r\n", PYTHON, LANGUAGES) == "x\r\ny\r\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "x = 1",
+        "```",
+        "```python",
+        "```python\nx = 1",
+        "```x = 1```",
+        "````\nx\n```",
+        "```\nx\n~~~",
+        "``\nx\n``",
+        "text\n```python\nx\n```",
+        "```python\nx\n```\ntext",
+        "s = '''\n```\nx\n```\n'''",
+        "` `` `\nx\n```",
+    ],
+)
+def test_code_that_is_not_one_fenced_block_stays_as_it_is(code: str) -> None:
+    assert without_fence(code, PYTHON, LANGUAGES) == code
+
+
+@pytest.mark.parametrize(
+    ("word", "language", "named"),
+    [("bash", "python", "bash"), ("sh", "python", "bash"), ("python", "bash", "python"), ("c++", "r", "cpp")],
+)
+def test_a_fence_with_the_word_of_another_language_is_refused(word: str, language: str, named: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"the fence around code says {named}, and language is {language}; "):
+        without_fence(f"```{word}\nx\n```", LANGUAGES[language], LANGUAGES)
+
+
+@pytest.mark.parametrize("part", ["`", "`\n", "```\n", "```python\n", "\n", " "])
+def test_a_fence_is_found_in_linear_time(part: str) -> None:
+    """Quadratic time would exceed the time limit of a test."""
+    for end in ("", "```"):
+        without_fence("```" + part * (1_000_000 // len(part)) + end, PYTHON, LANGUAGES)

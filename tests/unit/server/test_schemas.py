@@ -30,7 +30,7 @@ from starlette.responses import Response
 from llm_sandbox_mcp.base.errors import CapacityReached
 from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
-from llm_sandbox_mcp.base.results import Artifact, Execution, Output
+from llm_sandbox_mcp.base.results import Artifact, Execution, Output, Overview
 from llm_sandbox_mcp.host.folders import HANDLERS
 from llm_sandbox_mcp.languages.languages import Handler, Language, Languages
 from llm_sandbox_mcp.profile.profile import load_profile
@@ -308,6 +308,44 @@ async def test_four_small_real_images_are_shown_and_the_rest_is_linked(fake: Fak
     assert sum(isinstance(block, ImageContent) for block in result.content) == 4
     links = [block.name for block in result.content if isinstance(block, ResourceLink)]
     assert links == ["claims.png", "half.png", "big.png", "4.png", "evicted.png"]
+
+
+async def test_pictures_that_are_not_shown_as_they_are_are_on_the_overview_and_a_note_says_so(
+    fake: FakeService, era: str
+) -> None:
+    fake.stored = {"big.png": png(8001, 1), **{f"{number}.png": png(3, 1 + number) for number in range(6)}}
+    fake.drawn = Overview(png(30, 20), ("big.png", "4.png", "5.png"))
+    fake.execution = ran(*fake.artifacts(SESSION), overview=fake.drawn)
+    said = (
+        "the last image shows big.png, 4.png, 5.png smaller, in this order; get_artifacts with at most 4 names shows small "
+        "pictures as they are, and links return the files"
+    )
+    async with connect(fake, era) as client:
+        result = await call(client, "execute_code", code="1")
+        fetched = await call(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
+        fake.drawn = Overview(png(30, 20), ("big.png",))
+        single = await call(client, "get_artifacts", session_id=SESSION, names=["big.png"])
+    assert result.structured_content is not None and result.structured_content["notes"] == [said]
+    for each in (result, fetched):
+        assert f"note: {said}" in text(each).splitlines()
+        images = [block.data for block in each.content if isinstance(block, ImageContent)]
+        assert (len(images), b64decode(images[-1])) == (5, png(30, 20))
+        assert isinstance(each.content[-1], ImageContent)
+    assert "note: the last image shows big.png smaller; its link returns the file" in text(single)
+
+
+async def test_a_note_says_why_a_picture_is_not_shown_and_what_to_do(fake: FakeService, era: str) -> None:
+    fake.stored = {"long.png": png(1, 8001), "large.png": PNG + bytes(1_000_000), "half.png": png(3, 9)[:-1]}
+    fake.stored |= {f"{number}.png": png(3, 1 + number) for number in range(5)}
+    fake.drawn = Overview(lacking="the session has ended")
+    async with connect(fake, era) as client:
+        result = await call(client, "get_artifacts", session_id=SESSION, names=[*fake.stored])
+    assert [line for line in text(result).splitlines() if line.startswith("note: not shown")] == [
+        "note: not shown: long.png, large.png: larger than 976.6KiB, 8000 pixels a side or 40 million pixels, and the session "
+        "has ended; save a smaller one to see it",
+        "note: not shown: half.png: not complete; write it again",
+        "note: not shown: 4.png: too many; get_artifacts with at most 4 names shows small pictures as they are",
+    ]
 
 
 async def test_of_many_broken_pictures_few_are_read_and_all_others_are_only_linked(fake: FakeService, era: str) -> None:

@@ -1,5 +1,6 @@
 """What becomes of a session when an installation into it ends."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import cast
 
@@ -8,6 +9,7 @@ import pytest
 
 from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.base.errors import InstallFailed
+from llm_sandbox_mcp.base.messages import Note, Step
 from llm_sandbox_mcp.base.results import Library
 from llm_sandbox_mcp.languages.languages import included_languages
 from llm_sandbox_mcp.languages.places import Places
@@ -28,13 +30,15 @@ class Noted:
         self.fails = fails
         self.rules = ruled
         self.dropped = ""
+        self.replaced: Mapping[Library, Library] = {}
+        self.ran = False
         self.used: tuple[Library, ...] = ()
 
-    async def install(self, *_: object) -> tuple[Library, ...]:
+    async def install(self, *_: object) -> tuple[tuple[Library, ...], Mapping[Library, Library]]:
         await anyio.lowlevel.checkpoint()
         if self.fails:
             raise InstallFailed("no such library", "name another")
-        return INSTALLED
+        return INSTALLED, self.replaced
 
     def ruled(self, _: object) -> bool:
         return self.rules
@@ -46,7 +50,11 @@ class Noted:
         assert language == "python"
         self.used = installed
 
-    async def installed(self) -> tuple[Library, ...]:
+    def has_run(self, language: str) -> bool:
+        assert language == "python"
+        return self.ran
+
+    async def installed(self) -> tuple[tuple[Library, ...], list[Note]]:
         parts = cast(Parts, SimpleNamespace(installer=self, audit=None))
         return await Installing(parts).into(cast(Session, self), cast(Sandbox, None), PLACES, ("a",), None)
 
@@ -63,5 +71,17 @@ async def test_after_a_failure_only_a_session_that_may_have_what_is_denied_is_dr
 @pytest.mark.parametrize("ruled", [True, False])
 async def test_what_was_installed_is_used_and_the_session_stays(ruled: bool) -> None:
     noted = Noted(fails=False, ruled=ruled)
-    assert await noted.installed() == INSTALLED
+    assert await noted.installed() == (INSTALLED, [])
     assert (noted.dropped, noted.used) == ("", INSTALLED)
+
+
+@pytest.mark.parametrize("ran", [True, False])
+async def test_one_note_names_all_that_was_replaced_and_how_code_that_has_run_gets_it(ran: bool) -> None:
+    noted = Noted(fails=False, ruled=False)
+    noted.ran = ran
+    noted.replaced = {Library(name, "2"): Library(name, f"1\n{name}") for name in ("b", "a")}
+    _, (note,) = await noted.installed()
+    named = r"a 2 is now 1\na, b 2 is now 1\nb in this session"
+    assert note.cause.startswith(named)
+    assert (note.cause == named) != ran
+    assert note.step == (Step.RESTART if ran else "")

@@ -8,6 +8,8 @@ import pytest
 
 from llm_sandbox_mcp.backends.kubernetes.loosening import loosened, rebound, unlimited
 from llm_sandbox_mcp.backends.kubernetes.manifest import PodRecipe, manifest, merged
+from llm_sandbox_mcp.backends.kubernetes.pod_manifest import mounted
+from llm_sandbox_mcp.backends.layout import alias_beside
 from llm_sandbox_mcp.base.errors import ProfileError
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.engines import table
@@ -298,3 +300,21 @@ def test_a_mount_of_ours_is_changed_by_its_name() -> None:
 def test_the_operators_manifest_can_have_any_other_fields() -> None:
     own = {"spec": {"containers": [{"name": "sandbox", "lifecycle": {}}], "new": {"field": [1]}}}
     assert table(profile_with(own), "kubernetes").pod_manifest == own
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ({}, "/mnt/data"),
+        (of_container(volumeMounts=[{"name": "models", "mountPath": "/models"}, {"name": "sandbox"}]), "/mnt/data"),
+        (of_container(volumeMounts=[{"name": "models", "mountPath": "/mnted"}]), "/mnt/data"),
+        (of_container(volumeMounts=[{"name": "models", "mountPath": "/mnt"}]), ""),
+        (of_container(volumeMounts=[{"name": "models", "mountPath": "/mnt/data/"}]), ""),
+        (of_container(volumeMounts=[{"name": "models", "mountPath": "/mnt/a/b"}]), ""),
+    ],
+    ids=str,
+)
+def test_the_working_directory_has_its_other_name_unless_the_operator_mounts_something_there(
+    own: dict[str, Any], name: str
+) -> None:
+    assert alias_beside(mounted(own)) == name
