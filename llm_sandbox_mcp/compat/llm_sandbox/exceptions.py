@@ -171,5 +171,5 @@ def translated() -> Iterator[None]:
     except SandboxError as error:
         for ours, theirs in _TRANSLATED:
             if isinstance(error, ours):
-                raise theirs(cause=error.cause, step=error.step) from error
+                raise theirs(**error.problem._asdict()) from error
         raise
