@@ -5,7 +5,8 @@ but the name of a module, as far as the handler's pattern allows.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from ..backends.layout import DATA
@@ -41,46 +42,52 @@ Check = Callable[[Language, str], None]
 """Raises a request error for a library that could not be installed."""
 
 
-def hint_of(
-    languages: Sequence[Language],
-    stderr: bytes,
-    network: Network,
-    check: Check,
-    views: Mapping[View, bool],
-    *,
-    others: Iterable[Language] = (),
-    given: bool = False,
-    failed: bool = True,
-) -> Note | None:
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a run printed, and what the meaning of an error in it depends on."""
+
+    stderr: bytes
+    languages: Sequence[Language]
+    """Those of the programs that may have printed it, the language of the code first."""
+    network: Network
+    """What the sandbox can reach."""
+    views: Mapping[View, bool]
+    """The operator's folders: each is mounted, or else a copy."""
+    others: Collection[Language] = ()
+    """Languages whose package managers all code can call."""
+    given: bool = False
+    """Whether standard input had a text."""
+    failed: bool = True
+
+
+def hint_of(printed: Printed, check: Check) -> Note | None:
     """The hint about the last error of which a handler knows the meaning; None if there is none.
 
-    `languages` are those of the programs that may have printed it, and code of all calls package managers of `others`;
-    `network` is what the sandbox can reach, `views` are
-    the operator's folders: each is mounted, or else a copy. `given` is whether standard input had a text.
     Code that did not fail may have handled its errors. Only a call of a package manager still counts, which has done
     nothing, and all errors of code that starts other programs, as a shell goes on after them.
     """
-    text = stderr[-_SEARCHED:].decode(errors="replace")
-    all_count = failed or len(languages) > 1
-    hints = [(language, hint) for language in languages for hint in language.handler.hints]
-    installing = [(language, hint) for language in others for hint in language.handler.hints if hint.means == "install"]
+    text = printed.stderr[-_SEARCHED:].decode(errors="replace")
+    all_count = printed.failed or len(printed.languages) > 1
+    hints = [(language, hint) for language in printed.languages for hint in language.handler.hints]
+    elsewhere = [(language, hint) for language in printed.others for hint in language.handler.hints]
+    counting = [(printed.languages[0], _UNREACHABLE), *hints] if all_count else []
+    counting += [(language, hint) for language, hint in (*hints, *elsewhere) if hint.means == "install"]
     found = [
         (match.start(), language, hint, match)
-        for language, hint in ((languages[0], _UNREACHABLE), *hints, *installing)
-        if all_count or hint.means == "install"
+        for language, hint in counting
         for match in re.finditer(hint.stderr, text, re.MULTILINE)
     ]
-    *_, (refused_at, refused) = (-1, None), *_refusals(text, views if all_count else {})
+    *_, (refused_at, refused) = (-1, None), *_refusals(text, printed.views if all_count else {})
     if not found:
         return refused
     at, language, hint, match = max(found, key=lambda one: one[0])
     if refused_at > at:
         return refused
     if hint.means == "network":
-        return _about_network(network)
+        return _about_network(printed.network)
     if hint.means == "input":
         # If a text was too short, or another one than standard input, the error itself says so.
-        return None if given else Note("no_input", "standard input is empty", Step.GIVE_INPUT)
+        return None if printed.given else Note("no_input", "standard input is empty", Step.GIVE_INPUT)
     if hint.means is None:
         return Note("hint", hint.says)
     return _about_library(language, hint.means, match.groupdict(), check)

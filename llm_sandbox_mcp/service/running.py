@@ -12,7 +12,7 @@ from ..base.results import REPEATED, Artifact, Execution
 from ..base.text import one_line
 from ..languages.languages import Language
 from ..languages.places import Places
-from ..runs.hints import hint_of
+from ..runs.hints import Printed, hint_of
 from ..runs.requests import (
     RunRequest,
     checked_code,
@@ -142,13 +142,16 @@ class Running:
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request)
         if status in ("ok", "error", "timeout") and outcome.stderr:
-            among = [chosen, *(self._languages[name] for name in chosen.handler.companions)]
-            check, seen = self._installing.check_hint, {view: view in sandbox.mounted for view in self._opened}
-            given, failed = bool(request.stdin), status != "ok"
-            others = self._languages.values()
-            hint = hint_of(
-                among, outcome.stderr, policy.network, check, seen, others=others, given=given, failed=failed
+            printed = Printed(
+                outcome.stderr,
+                [chosen, *(self._languages[name] for name in chosen.handler.companions)],
+                policy.network,
+                {view: view in sandbox.mounted for view in self._opened},
+                others=self._languages.values(),
+                given=bool(request.stdin),
+                failed=status != "ok",
             )
+            hint = hint_of(printed, self._installing.check_hint)
             explanations += [hint] if hint is not None else []
         if ran.sandbox is not None:
             explanations += _notes_on_outside(ran.outside, artifacts)

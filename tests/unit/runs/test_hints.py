@@ -13,7 +13,7 @@ from llm_sandbox_mcp.base.messages import Note, worded
 from llm_sandbox_mcp.base.open_folders import OpenFolder, View
 from llm_sandbox_mcp.base.policy import Network
 from llm_sandbox_mcp.languages.languages import Language, included_languages
-from llm_sandbox_mcp.runs.hints import hint_of
+from llm_sandbox_mcp.runs.hints import Printed, hint_of
 from llm_sandbox_mcp.runs.requests import without_notebook_lines
 from llm_sandbox_mcp.server.words import TOOLS
 
@@ -34,7 +34,7 @@ def allow(language: Language, library: str) -> None:
 
 
 def hint(text: str, language: Language = PYTHON, network: Network = NOTHING) -> Note | None:
-    return hint_of([language], text.encode(), network, allow, VIEWS)
+    return hint_of(Printed(text.encode(), [language], network, VIEWS), allow)
 
 
 def missing_header(header: str) -> str:
@@ -129,7 +129,9 @@ def test_other_errors_get_no_hint(language: str, error: str) -> None:
 def test_a_program_that_a_library_brings_is_named_with_its_language(program: str, library: str, language: str) -> None:
     bash = LANGUAGES["bash"]
     among = [bash, *(LANGUAGES[name] for name in bash.handler.companions)]
-    found = hint_of(among, f"./script.sh: line 1: {program}: command not found\n".encode(), NOTHING, allow, VIEWS)
+    found = hint_of(
+        Printed(f"./script.sh: line 1: {program}: command not found\n".encode(), among, NOTHING, VIEWS), allow
+    )
     assert found is not None
     assert worded(found, TOOLS) == (
         f"code asked for '{program}', which is not installed; "
@@ -139,7 +141,7 @@ def test_a_program_that_a_library_brings_is_named_with_its_language(program: str
 
 def test_advice_that_code_prints_is_not_a_call_of_a_package_manager() -> None:
     advice = b"UserWarning: it is slow; for more speed:\n    pip install numexpr\n"
-    assert hint_of([PYTHON], advice, NOTHING, allow, VIEWS, failed=False) is None
+    assert hint_of(Printed(advice, [PYTHON], NOTHING, VIEWS, failed=False), allow) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_code_that_finds_its_input_empty_is_told_how_to_give_it(language: str, e
     found = hint(error, LANGUAGES[language])
     assert found is not None
     assert worded(found, TOOLS) == "standard input is empty; give the text that the code reads in stdin"
-    assert hint_of([LANGUAGES[language]], error.encode(), NOTHING, allow, VIEWS, given=True) is None
+    assert hint_of(Printed(error.encode(), [LANGUAGES[language]], NOTHING, VIEWS, given=True), allow) is None
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_a_library_that_the_profile_denies_is_not_offered() -> None:
     def deny(language: Language, library: str) -> None:
         raise PolicyDenied(f"{library} is denied by the profile; do without it")
 
-    found = hint_of([PYTHON], b"ModuleNotFoundError: No module named 'yaml'\n", Network(), deny, {})
+    found = hint_of(Printed(b"ModuleNotFoundError: No module named 'yaml'\n", [PYTHON], Network(), {}), deny)
     assert found == "code asked for 'yaml', which is not installed; pyyaml is denied by the profile; do without it"
 
 
@@ -435,7 +437,7 @@ def test_a_name_that_cannot_be_a_library_gets_no_hint() -> None:
     def refuse(language: Language, library: str) -> None:
         raise InvalidArgument("not a plain name")
 
-    assert hint_of([PYTHON], b"ModuleNotFoundError: No module named '_x'\n", Network(), refuse, {}) is None
+    assert hint_of(Printed(b"ModuleNotFoundError: No module named '_x'\n", [PYTHON], Network(), {}), refuse) is None
 
 
 @pytest.mark.parametrize(
@@ -546,7 +548,7 @@ def test_package_managers_of_all_languages_are_known_to_code_of_each(
     error: str, facts: tuple[str, str] | None, *, failed: bool
 ) -> None:
     others = LANGUAGES.values()
-    found = hint_of([PYTHON], error.encode(), NOTHING, allow, VIEWS, others=others, failed=failed)
+    found = hint_of(Printed(error.encode(), [PYTHON], NOTHING, VIEWS, others=others, failed=failed), allow)
     assert (found and tuple(found.facts.values())) == facts
 
 
@@ -566,5 +568,5 @@ def test_after_code_that_did_not_fail_only_what_it_cannot_have_handled_is_explai
     languages: str, error: str, note: str
 ) -> None:
     among = [LANGUAGES[name] for name in languages.split()]
-    found = hint_of(among, error.encode(), NOTHING, allow, VIEWS, failed=False)
+    found = hint_of(Printed(error.encode(), among, NOTHING, VIEWS, failed=False), allow)
     assert (found.code if found else "") == note
