@@ -27,9 +27,11 @@ const call = Function.prototype.call;
 const indexOf = call.bind(Buffer.prototype.indexOf);
 const subarray = call.bind(Buffer.prototype.subarray);
 const toText = call.bind(Buffer.prototype.toString);
+const indexOfText = call.bind(String.prototype.indexOf);
 const leave = process.reallyExit.bind(process, 0);
 const { exit } = process;
-const { emit, listenerCount } = EventEmitter.prototype;
+const { emit, listenerCount, listeners } = EventEmitter.prototype;
+const source = call.bind(Function.prototype.toString);
 const { apply } = Reflect;
 const { clearTimeout, setImmediate, setTimeout } = globalThis;
 
@@ -84,7 +86,8 @@ async function evaluate(current, { cell, code, variables }) {
     if (run !== current) return;
     if (!current.cell) return fail(error); // The code did not begin.
     current.waiting = false;
-    uncaught(error);
+    if (isHandled()) uncaught(error);
+    else fail(error);
     if (run === current) settle(current);
   }
 }
@@ -133,6 +136,16 @@ function finish(code) {
 function exitAsNode(code) {
   run.waiting = false;
   apply(exit, process, [code]);
+}
+
+/**
+ * Whether code handles what it throws at its top level. Tests of `node:test` do, to the end of the session, but would
+ * only count what later code throws.
+ */
+function isHandled() {
+  const handlers = apply(listeners, process, ['uncaughtException']);
+  for (let i = 0; i < handlers.length; i++) if (indexOfText(source(handlers[i]), 'rootTest') < 0) return true;
+  return false;
 }
 
 function uncaught(error) {

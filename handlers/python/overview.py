@@ -1,7 +1,7 @@
 """Draws pictures as one small picture: reads a list of them as JSON, prints a JPEG.
 
 Each is a list of paths, of which one has the picture, and the size of its file in bytes. A single picture is only made
-smaller. Several get a cell each, row by row, with their numbers and names below.
+smaller. Several get a cell each, row by row, below their numbers and names; one that cannot be read is a grey square.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ LARGEST = 1_000_000
 SIDE = 1200
 """The most pixels of one side of it."""
 SECONDS = 8.0
-"""After this time, the cells that are left get only their names."""
+"""After this time, what is left is not drawn."""
 LABEL = 14
-"""Pixels of the line below a cell."""
+"""Pixels of the line above a picture."""
+GAP = 10
+"""Pixels between cells."""
+LEAST = 100
+"""The least pixels of a cell's side: room for a name."""
+LETTER = 7
+"""Pixels of a letter."""
 BYTES_PER_PIXEL = 8
 """Of memory that it takes to make a picture smaller."""
 
@@ -37,24 +43,28 @@ def main() -> None:
     # Beyond twice this number, Pillow refuses to read a picture.
     Image.MAX_IMAGE_PIXELS = int(os.environ.get("SANDBOX_MEMORY") or 1 << 29) // BYTES_PER_PIXEL // 2
     columns = math.ceil(math.sqrt(len(wanted)))
-    rows = math.ceil(len(wanted) / columns)
-    cell, label = SIDE // columns, LABEL if len(wanted) > 1 else 0
-    if not label:
-        sheet = made_small(*wanted[0], cell)
+    side = SIDE // columns
+    if columns == 1:
+        sheet = made_small(*wanted[0], side)
     else:
-        sheet = Image.new("RGB", (cell * columns, (cell + label) * rows), "white")
-        draw = ImageDraw.Draw(sheet)
-        for number, (paths, size) in enumerate(wanted):
-            left, top = number % columns * cell, number // columns * (cell + label)
-            name = f"{number + 1}: {os.path.basename(paths[0])}".encode("ascii", "replace").decode()
+        made = []
+        for paths, size in wanted:
             try:
                 if time.monotonic() - started > SECONDS:
                     raise TimeoutError
-                picture = made_small(paths, size, cell - 4)
-                sheet.paste(picture, (left + (cell - picture.width) // 2, top + (cell - picture.height) // 2))
+                made.append(made_small(paths, size, side - GAP))
             except Exception:  # whatever a file contains
-                name += " (not shown)"
-            draw.text((left + 4, top + cell), name[: cell // 7], fill="black")
+                made.append(Image.new("RGB", (LEAST, LEAST), "lightgrey"))
+        # Cells are as large as the largest picture needs: plots are wider than high.
+        across = max(LEAST, *(picture.width for picture in made)) + GAP
+        down = max(picture.height for picture in made) + LABEL + GAP
+        sheet = Image.new("RGB", (across * columns, down * math.ceil(len(made) / columns)), "white")
+        draw = ImageDraw.Draw(sheet)
+        for number, picture in enumerate(made):
+            name = f"{number + 1}: {os.path.basename(wanted[number][0][0])}"
+            left, top = number % columns * across, number // columns * down
+            draw.text((left + GAP // 2, top), shortened(name, across), "black")
+            sheet.paste(picture, (left + (across - picture.width) // 2, top + LABEL))
     for quality in (88, 60, 30):
         printed = io.BytesIO()
         sheet.save(printed, "JPEG", quality=quality)
@@ -78,6 +88,12 @@ def made_small(paths: list[str], size: int, side: int):
     white = Image.new("RGB", picture.size, "white")
     white.paste(picture, mask=picture)
     return white
+
+
+def shortened(name: str, width: int) -> str:
+    """The name as far as it can be written in so many pixels: its beginning and its end."""
+    text, most = name.encode("ascii", "replace").decode(), width // LETTER
+    return text if len(text) <= most else f"{text[: most - 12]}..{text[-10:]}"
 
 
 if __name__ == "__main__":

@@ -61,10 +61,14 @@ OUTSIDE = (HOME, "/tmp")
 """The folders besides the working directory in which code leaves files."""
 _ENDS = "png jpg jpeg gif webp svg bmp tif tiff pdf csv tsv xlsx xls ods parquet html docx pptx mp4"
 """How the names of files end that people want to get: pictures, tables, documents."""
-_TEMPORARY = r"(?:tmp[a-z0-9_]{8}|tmp\.\w{10}|Rtmp\w{6})(?:[./]|$)"
-"""A name that Python, mktemp or R chooses for a temporary file or folder."""
+_TEXTS = "json jsonl md txt zip"
+"""The same in /tmp; elsewhere, programs keep their own files of these kinds."""
+_TEMPORARY = r"(?:tmp[a-z0-9_]{8}|tmp\.\w{10}|Rtmp\w{6}|file\w{6})(?:[./]|$)"
+"""A name that Python, mktemp, R or Chromium chooses for a temporary file or folder."""
 _KEPT = re.compile(
-    rf"(?:{'|'.join(OUTSIDE)})/(?!{_TEMPORARY}|\.).+\.(?:{_ENDS.replace(' ', '|')})", re.IGNORECASE | re.DOTALL
+    rf"(?:(?:{'|'.join(OUTSIDE)})/(?!{_TEMPORARY}|\.).+\.(?:{_ENDS.replace(' ', '|')})"
+    rf"|/tmp/(?!{_TEMPORARY}|\.).+\.(?:{_TEXTS.replace(' ', '|')}))",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

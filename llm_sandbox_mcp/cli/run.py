@@ -143,7 +143,8 @@ def _text(source: str) -> str:
     try:
         data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
-        raise InvalidArgument(f"{source}: cannot be read: {error.strerror}") from error
+        step = "" if os.path.dirname(source) or Path(source).suffix else "give -c before code itself"
+        raise InvalidArgument(f"{source}: cannot be read: {error.strerror}", step) from error
     return data.decode(errors="replace")
 
 

@@ -67,6 +67,9 @@ async def choose(artifacts: Iterable[Artifact], look: Callable[[str], Awaitable[
             rest.append(artifact)
         elif content not in whole.values():  # code that shows a figure and saves it makes the same picture twice
             whole[artifact.name] = content
+    # An overview of one would cost a model as much.
+    if len(rest) == 1 and may_be_shown(rest[0]) and not broken and (content := await look(rest[0].name)) is not None:
+        whole[rest.pop().name] = content
     return Pictures(whole, tuple(rest), frozenset(broken))
 
 

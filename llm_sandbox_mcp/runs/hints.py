@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..backends.layout import DATA
+from ..backends.layout import DATA, WORKDIR
 from ..base.errors import InvalidArgument, PolicyDenied, quoted
 from ..base.messages import Note, Step, listed
 from ..base.open_folders import View
@@ -37,6 +37,10 @@ _REFUSED = re.compile(
     f"|(({_DENIED}|{_READ_ONLY}).{{0,60}}|AccessDeniedException: ){_PATH}"
 )
 """What they print if code may not read or write a path there."""
+
+_READ_ONLY_SYSTEM = Note(
+    "read_only_system", f"code writes in its working directory, {WORKDIR}, and in /tmp", "use relative paths"
+)
 
 Check = Callable[[Language, str], None]
 """Raises a request error for a library that could not be installed."""
@@ -79,7 +83,7 @@ def hint_of(printed: Printed, check: Check) -> Note | None:
     ]
     *_, (refused_at, refused) = (-1, None), *_refusals(text, printed.views if all_count else {})
     if not found:
-        return refused
+        return refused or (_READ_ONLY_SYSTEM if all_count and re.search(_READ_ONLY, text) else None)
     at, language, hint, match = max(found, key=lambda one: one[0])
     if refused_at > at:
         return refused

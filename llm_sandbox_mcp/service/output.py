@@ -125,7 +125,9 @@ class WholeOutputs:
         except (BadPath, SandboxLost, Unavailable) as error:
             return _not_left(name, error.cause, error.step)
         self._files.setdefault(sandbox, {})[name] = len(data)
-        cause = f"the whole output ({size}) is in the file {name} of the working directory"
+        # Runners cut results off.
+        what = "all that is kept of the result" if name.endswith("-result.txt") else "the whole output"
+        cause = f"{what} ({size}) is in the file {name} of the working directory"
         return Note("whole_output", cause, Step.READ_PARTS, name=name, size=len(data))
 
     async def _make_room(self, sandbox: Sandbox, size: int, room: int) -> None:

@@ -312,7 +312,7 @@ async def test_the_heap_of_java_is_limited_to_the_memory_of_the_sandbox(java: Ca
 @pytest.mark.parametrize(
     ("language", "library"),
     [
-        ("cpp", "--help"), ("cpp", "../x"), ("cpp", "lib dev"), ("cpp", "Eigen"),
+        ("cpp", "--help"), ("cpp", "../x"), ("cpp", "lib dev"), ("cpp", "LibEigen"),
         ("go", "-u"), ("go", "./x"), ("go", "a/../b"), ("go", "a@b@c"), ("go", "https://a.b/c"),
         ("java", "org.example"), ("java", "a:b"), ("java", "a:b:c:d:e"), ("java", "../a:b:1"), ("java", "a:..:1"), ("java", "a:b:${x}"),
     ],

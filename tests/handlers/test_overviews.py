@@ -73,8 +73,8 @@ async def test_a_picture_that_is_too_large_to_be_shown_is_made_smaller(service: 
 async def test_figures_beyond_the_fourth_are_on_one_picture_also_later(service: Service) -> None:
     run = await execute(service, MANY, for_model=True)
     assert run.overview is not None and run.overview.names == ("figure-5.png", "figure-6.png", "figure-7.png"), run
-    # Two columns and two rows, with a line for the names below each.
-    assert seen(run.overview) == Image("image/jpeg", 1200, 1200 + 2 * 14)
+    # Two columns and two rows, with a line for the names above each.
+    assert seen(run.overview) == Image("image/jpeg", 1200, 2 * (443 + 24))
     found = await overview_of(service, run)
     assert found == run.overview
     await execute(service, "open('figure-5.png', 'w').write('another file')", session_id=run.session_id)
@@ -103,8 +103,8 @@ async def test_while_code_runs_in_the_session_nothing_is_drawn_and_the_call_does
 
 
 async def test_nothing_is_drawn_for_pictures_that_are_shown_and_for_who_does_not_look(service: Service) -> None:
-    shown = await execute(service, MANY.replace("7", "4"), for_model=True)
-    assert (len(shown.artifacts), shown.overview) == (4, None)
+    shown = await execute(service, MANY.replace("7", "5"), for_model=True)
+    assert (len(shown.artifacts), shown.overview) == (5, None)
     unseen = await execute(service, MANY, keep_session=False)
     assert (len(unseen.artifacts), unseen.overview) == (7, None)
 

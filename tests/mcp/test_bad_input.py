@@ -161,7 +161,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         ),
         *(make("libraries", "51", "50", libraries=["six"] * 51) for make in (execute, install)),
         install("libraries", "empty", "name at least one", libraries=[]),
-        execute("libraries", "bash", "use python", language="bash", libraries=["six"]),
+        execute("libraries", "bash", "call install_libraries with six", language="bash", libraries=["six"]),
     ],
     "variables": [
         *(execute("variables", "not a plain identifier", "letters", variables={n: 1}) for n in NOT_NAMES),

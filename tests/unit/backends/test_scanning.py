@@ -128,16 +128,23 @@ async def test_what_code_made_for_somebody_is_found_outside_of_the_working_direc
         work / "a.png",
         home / "figures/1.png",
         home / "libraries/python/b.html",
-        tmp / "c.txt",
+        tmp / "c.log",
+        home / "h.json",
         tmp / ".d.png",
     ):
         made.touch()
-    for made in (tmp / "tmpab_12xyz/e.png", tmp / "tmpabcd1234.csv", tmp / "tmp.AbCdEfGhIj.pdf", tmp / "out.png"):
+    for made in (
+        tmp / "tmpab_12xyz/e.png",
+        tmp / "tmpabcd1234.csv",
+        tmp / "tmp.AbCdEfGhIj.pdf",
+        tmp / "out.png",
+        tmp / "i.json",
+    ):
         made.touch()
     os.symlink("/etc/passwd", tmp / "link.csv")
     (tmp / "out/F.PNG").touch()
     (home / "g.xlsx").touch()
-    assert sorted(await folders.new_outside()) == ["/home/g.xlsx", "/tmp/out.png", "/tmp/out/F.PNG"]
+    assert sorted(await folders.new_outside()) == ["/home/g.xlsx", "/tmp/i.json", "/tmp/out.png", "/tmp/out/F.PNG"]
     assert await folders.new_outside() == []
     (tmp / "out.png").write_text("changed")
     assert await folders.new_outside() == ["/tmp/out.png"]

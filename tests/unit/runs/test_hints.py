@@ -153,8 +153,8 @@ def test_advice_that_code_prints_is_not_a_call_of_a_package_manager() -> None:
         ("<conio.h>", "this header belongs to Windows, "),
         ("<Windows.h>", "this header belongs to Windows, "),
         ('"windows.h"', "this header belongs to Windows, "),
-        ('"util.h"', "the code includes a file, in quotes, that is not in the working directory; "),
-        ('"sub/my util.hpp"', "the code includes a file, in quotes, that is not in the working directory; "),
+        ('"util.h"', "the code includes a file, in quotes, that is not beside it; "),
+        ('"sub/my util.hpp"', "the code includes a file, in quotes, that is not beside it; "),
     ],
 )
 def test_a_header_that_no_library_contains_has_its_own_hint(header: str, beginning: str) -> None:
@@ -328,7 +328,6 @@ def test_of_two_paths_the_one_that_can_be_the_reason_decides() -> None:
     "error",
     [
         "cat: /etc/shadow: Permission denied\n",
-        "touch: cannot touch '/usr/x': Read-only file system\n",
         "/data/own\nPermission denied\n",
         "cat: /sandbox/data/own/a.csv: Permission denied\n",
         "PermissionError: [Errno 13] Permission denied: '/sandbox/data/own/a.csv'\n",
@@ -343,6 +342,29 @@ def test_of_two_paths_the_one_that_can_be_the_reason_decides() -> None:
 def test_other_files_that_are_refused_get_no_hint(error: str) -> None:
     """Such as those that code has closed itself, in a folder that is open for writing."""
     assert hint(error) is None
+
+
+def test_where_code_writes_is_said_if_it_wrote_elsewhere() -> None:
+    found = hint("touch: cannot touch '/usr/x': Read-only file system\n")
+    assert found == "code writes in its working directory, /sandbox, and in /tmp; use relative paths"
+    for folder in ("/content", "/workspace/a"):
+        found = hint(f"OSError: Cannot save file into a non-existent directory: '{folder}'\n")
+        assert found == "this folder is not here; code works in the folder of its files, so use relative paths"
+    assert hint("OSError: Cannot save file into a non-existent directory: '/tmp/a'\n") is None
+
+
+@pytest.mark.parametrize(
+    ("language", "error", "step"),
+    [
+        ("python", "    ```python\n    ^\nSyntaxError: invalid syntax\n", "give the code alone"),
+        ("python", "pytesseract.pytesseract.TesseractNotFoundError: tesseract is not installed\n", "only the operator"),
+        ("python", "    Kaleido requires Google Chrome to be installed.\n", "kaleido==0.2.1 with plotly<7"),
+        ("bash", "./script.sh: line 2: pdflatex: command not found\n", "ask the operator to install it"),
+    ],
+)
+def test_what_is_not_here_has_a_step(language: str, error: str, step: str) -> None:
+    found = hint(error, LANGUAGES[language])
+    assert found is not None and step in found
 
 
 @pytest.mark.parametrize(
