@@ -245,7 +245,7 @@ class Session:
         await self._service.sessions.clear(self.id)
 
     async def restart(self) -> None:
-        """Stops the code that runs, and ends the interpreters; files and libraries are kept."""
+        """Stops the code that runs, and ends the interpreters; files, libraries and other processes are kept."""
         await self._service.sessions.restart(self.id)
 
     async def reset(self) -> None:

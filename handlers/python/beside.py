@@ -7,10 +7,11 @@ downloaded.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
+from contextlib import contextmanager
 
 OPTIONS = ("--no-config", "--no-python-downloads", "--no-progress", "--color", "never")
 CHANGE = re.compile(r"^ ([-+]) ([^=\s]+)(==\S+| @ \S.*)", re.MULTILINE)
@@ -35,7 +36,7 @@ def main(uv, libraries, index, *names):
         run(uv, "pip", "uninstall", *here, "--target", libraries, "--", *again)
     if new:
         # uv's cache stays in its default place, below HOME like the libraries: with hard links, files take space once.
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as folder:
             with open(f"{folder}/pylock.toml", "w", encoding="utf-8") as file:
                 file.write(lock)
             install = (uv, "pip", "install", *here, "--link-mode", "hardlink", "--target", libraries, "-r", file.name)
@@ -45,7 +46,7 @@ def main(uv, libraries, index, *names):
 def plan(uv, index, names, prepared, there):
     """What to add: by name, the version as `==1.0`, or the address as ` @ https://...`."""
     asked, wheels, why = [*names], [], ""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         now = model(uv, f"{folder}/now", there, {})
         while True:
             changes = run(uv, "pip", "install", "--dry-run", *now, *index, *wheels, "--", *asked, why=why)
@@ -65,10 +66,22 @@ def plan(uv, index, names, prepared, there):
             why = f"it would replace {', '.join(swaps)}, and {', '.join(unfit)} would not fit; ask for another version"
 
 
+@contextmanager
+def scratch():
+    """An empty folder; what an installation that was stopped has left in it is removed."""
+    folder = os.path.join(os.environ["HOME"], ".beside")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def metadata_in(packages):
     """The folders of metadata among packages, by the normalized name of the library."""
     found = sorted(os.listdir(packages)) if os.path.isdir(packages) else []
-    folders = [name for name in found if name.endswith(".dist-info")]
+    folders = [name for name in found if name.endswith(".dist-info") and os.path.isdir(os.path.join(packages, name))]
     return {re.sub(r"[-_.]+", "-", name.split("-")[0]).lower(): os.path.join(packages, name) for name in folders}
 
 
@@ -122,4 +135,7 @@ def check_room(new, lock):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except OSError as error:
+        sys.exit(str(error))

@@ -41,6 +41,7 @@ class Folders:
         self._closing = closing
         self._times: list[int] = []
         self._outside: dict[str, Stamp] = {}
+        self._looked = 0
 
     async def list_files(self, refused: list[str] | None = None, *, at_once: int = 0) -> dict[str, Stamp]:
         """Path of each regular file in the first folder, with numbers that differ after the file is changed.
@@ -72,14 +73,17 @@ class Folders:
         times = [os.fstat(descriptor).st_mtime_ns for descriptor in self._others(self._descriptors)]
         if times == self._times and not self._outside:
             return []
+        now = time.time_ns()
         # A folder that has just changed can change again without another time.
-        self._times = times if all(time.time_ns() - one > _TICK for one in times) else []
+        self._times = times if all(now - one > _TICK for one in times) else []
         budget = iter(range(_AT_ONCE))
         found = self._list_outside(self._descriptors, budget)
         if next(budget, None) is None:
             found = await self._in_thread(partial(self._list_outside, budget=iter(range(_OUTSIDE))))
         before, self._outside = self._outside, found
-        return [path for path, stamp in found.items() if before.get(path) != stamp]
+        since, self._looked = self._looked - _TICK, now
+        # Of more entries than are read, others are read each time: those that are old are not new.
+        return [path for path, stamp in found.items() if stamp.ctime > since and before.get(path) != stamp]
 
     @staticmethod
     def _others(descriptors: Sequence[int]) -> Sequence[int]:

@@ -9,6 +9,7 @@ import re
 _CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-JL-~]|\][^\x07\x1b]*\x07)")
 """Colours and other codes that erase nothing: they have no width, so that what is written over them is elsewhere. Lines
 that are written once keep theirs."""
+_RETURNS = re.compile("\r\r+")
 _ERASE_LINE = "\x1b[2K"
 """Programs go to the start of the line before or after it."""
 _ERASE_REST = "\x1b[K", "\x1b[0K"
@@ -18,7 +19,7 @@ def as_left(text: str) -> str:
     """The text with the last state of each line; takes linear time."""
     if "\r" not in text:
         return text
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = _RETURNS.sub("\r", text).replace("\r\n", "\n").split("\n")
     return "\n".join(_last_state(line) if "\r" in line else line for line in lines)
 
 

@@ -25,7 +25,8 @@ def piped() -> bytes:
     except OSError:  # it is closed
         return b""
     if stat.S_ISREG(kind):
-        return os.pread(0, _MOST, os.lseek(0, 0, os.SEEK_CUR))
+        with suppress(OSError):  # it is open only for writing
+            return os.pread(0, _MOST, os.lseek(0, 0, os.SEEK_CUR))
     if not stat.S_ISFIFO(kind):
         return b""
     poll = select.poll()

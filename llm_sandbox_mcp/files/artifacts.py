@@ -29,7 +29,7 @@ from .images import identify
 from .media import mime_type
 from .pictures import Pictures, can_be_shown, choose, may_be_shown
 
-_PATH_MAX = 1024
+_PATH_MAX, _NAME_MAX = 1024, 255
 _RELATIVE = "use a relative path such as data/table.csv"
 
 
@@ -48,6 +48,8 @@ def inner_path(path: str) -> str:
     normal = posixpath.normpath(below)
     if not path or below.endswith("/") or posixpath.isabs(below) or normal in (".", "..") or normal.startswith("../"):
         raise BadPath(f"path {quoted(path)} must name a file below {WORKDIR}", _RELATIVE)
+    if any(len(name.encode()) > _NAME_MAX for name in normal.split("/")):
+        raise BadPath(f"path {quoted(path)} has a name of more than {_NAME_MAX} bytes", "shorten it")
     return normal
 
 

@@ -84,7 +84,10 @@ def without_fence(code: str, language: Language, languages: Languages) -> str:
     info = first.removeprefix(fence)
     if len(last) < len(fence) or last.strip(fence[0]) or "`" in info:
         return code
-    name = info.strip(" \t\r{}.").partition(" ")[0].lower()
+    name, _, options = info.strip(" \t\r{}.").partition(" ")
+    if options and "=" not in options:  # code, on the line of the fence
+        return code
+    name = name.lower()
     named = languages.get(name, language)
     if named is not language:
         step = f"give it as {named.name} code, or without the fence if it is {language.name}"

@@ -44,6 +44,11 @@ class Files:
         if size > (limit := self._policy.largest_file):
             raise _too_large(path, size, limit)
 
+    async def check_from_host(self, path: str, host_path: str, folders: Sequence[OpenFolder]) -> None:
+        """The same for a file of this machine, from one of these folders or from below it."""
+        async with hostfiles.open_source(host_path, folders, hidden=False) as (size, _):
+            self.check(path, size)
+
     async def make_folder(self, session_id: str, path: str) -> None:
         """Makes a folder below the working directory of a session, unless it exists."""
         session = self._sessions.get(session_id)

@@ -97,7 +97,7 @@ class WholeOutputs:
         return Outputs(whole | exact, shown | exact)
 
     async def _as_left(self, data: bytes) -> bytes:
-        if len(data) <= _AT_ONCE:
+        if b"\r" not in data or len(data) <= _AT_ONCE:
             return bytes_as_left(data)
         # One at a time: code can print megabytes of carriage returns, and threads take turns with the server.
         return await anyio.to_thread.run_sync(bytes_as_left, data, limiter=self._turn)

@@ -13,6 +13,7 @@ from ..backends.layout import FIGURES, WORKDIR
 from ..base.errors import SandboxError
 from ..base.results import Artifact, Overview
 from ..files.pictures import LARGEST, can_be_shown
+from ..sessions.session import Session
 from .parts import Parts
 
 _MOST = 25
@@ -30,10 +31,10 @@ class Overviews:
         self._store = parts.store
         self._sessions = parts.live
 
-    async def of_run(self, sandbox: Sandbox, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
+    async def of_run(self, session: Session, sandbox: Sandbox, artifacts: Sequence[Artifact]) -> Overview | None:
         """The overview of those pictures of a run that are not shown as they are; None if all are."""
-        rest = (await self._store.pictures(session_id, artifacts)).rest
-        return await self._made(sandbox, rest) if rest else None
+        rest = (await self._store.pictures(session.id, artifacts)).rest
+        return await self._made(session, sandbox, rest) if rest else None
 
     async def of_artifacts(self, session_id: str, artifacts: Sequence[Artifact]) -> Overview | None:
         """The same, of artifacts from any runs: while the session is open and no code runs in it."""
@@ -47,16 +48,16 @@ class Overviews:
             async with session.exclusive():
                 if not session.has_sandbox:
                     return Overview(lacking="its sandbox has ended")
-                return await self._made(await session.sandbox(), rest)
+                return await self._made(session, await session.sandbox(), rest)
         except SandboxError:
             return Overview(lacking="the session has ended")
 
-    async def _made(self, sandbox: Sandbox, pictures: Sequence[Artifact]) -> Overview:
+    async def _made(self, session: Session, sandbox: Sandbox, pictures: Sequence[Artifact]) -> Overview:
         """What the program prints is from inside the sandbox, and checked like any picture from there."""
         shown = pictures[:_MOST]
         lacking = Overview(lacking="the sandbox could not make them smaller")
         wanted = [([f"{folder}/{one.name}" for folder in (WORKDIR, FIGURES)], one.size) for one in shown]
-        with anyio.move_on_after(_SECONDS) as scope, suppress(SandboxError):
+        with session.aside(_SECONDS) as scope, suppress(SandboxError):
             if self._language is None or not await self._preparer.ready(self._language):
                 return lacking
             places = await self._preparer.places(self._language)

@@ -133,7 +133,7 @@ class Running:
                 left_out += await self._views.save(ran.sandbox, whole=whole, last=not ask.keep_session)
             overview = None
             if ran.sandbox is not None and ask.for_model:
-                overview = await self._overviews.of_run(ran.sandbox, session.id, artifacts)
+                overview = await self._overviews.of_run(session, ran.sandbox, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         work.losses = (ran.loss, ran.ended)

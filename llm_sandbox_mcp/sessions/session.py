@@ -1,8 +1,8 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
@@ -317,6 +317,17 @@ class Session:
         if self._lease is not None:
             with suppress(SandboxLost):
                 await copying.empty(self._lease.sandbox, FIGURES)
+
+    @contextmanager
+    def aside(self, seconds: float) -> Iterator[anyio.CancelScope]:
+        """A scope for what the server does in the sandbox after code, while it has the turn; `stop` ends it."""
+        before = self._take_back
+        with anyio.move_on_after(seconds) as scope:
+            self._take_back = scope.cancel
+            try:
+                yield scope
+            finally:
+                self._take_back = before
 
     def stop(self) -> bool:
         """Interrupts the code that runs, or else ends the use that has the turn; returns false if there is neither."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from llm_sandbox_mcp.base.results import Execution, Overview
@@ -100,6 +101,27 @@ async def test_while_code_runs_in_the_session_nothing_is_drawn_and_the_call_does
         assert await overview_of(service, made) == Overview(lacking="code runs in the session")
         assert await service.sessions.interrupt(made.session_id)
     seen(await overview_of(service, made))
+
+
+async def test_an_overview_ends_when_its_session_is_stopped(service: Service) -> None:
+    """Long before its own limit, which the code of a library in the session would use up."""
+    made = await execute(service, MANY)
+    endless = (
+        "import os; os.makedirs('/home/libraries/python/PIL'); open('/home/libraries/python/PIL/__init__.py', 'w')"
+    )
+    await execute(service, f"{endless}.write('import time; time.sleep(1000)')", session_id=made.session_id)
+    answers: list[Overview | None] = []
+
+    async def ask() -> None:
+        answers.append(await overview_of(service, made))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while not answers:
+                await anyio.lowlevel.checkpoint()
+                await service.sessions.interrupt(made.session_id)
+    assert answers == [Overview(lacking="the sandbox could not make them smaller")]
 
 
 async def test_nothing_is_drawn_for_pictures_that_are_shown_and_for_who_does_not_look(service: Service) -> None:

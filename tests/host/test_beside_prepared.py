@@ -70,6 +70,17 @@ async def test_what_is_prepared_is_not_downloaded_again(service: Service, index:
     assert (await execute(service, "import more, base\nmore.ANSWER", session_id=session)).result == "42"
 
 
+async def test_what_code_or_a_stopped_installation_left_does_no_harm(service: Service) -> None:
+    places = "import os; os.mkdir('/home/.beside')\nfor place in ('libraries/python/x-1.dist-info', '.beside/1'):"
+    session = open_session(service)
+    done = await install(service, ["other"], session_id=session)
+    await execute(service, f"{places}\n    open(f'/home/{{place}}', 'w')", session_id=session)
+    done = await install(service, ["more"], session_id=session)
+    assert versions(done) == {"more": "1.0", "other": "1.0"}
+    left = await execute(service, "import os\nos.path.lexists('/home/.beside')", session_id=session)
+    assert left.result == "False"
+
+
 async def test_what_does_not_fit_a_replaced_library_is_replaced_too_and_back_again(
     service: Service, index: LocalIndex
 ) -> None:

@@ -276,6 +276,7 @@ async def test_a_file_comes_out_as_text_or_base64(client: Client) -> None:
 async def test_a_file_that_cannot_be_copied_leaves_no_session(service: Service, client: Client) -> None:
     for arguments, why in (
         ({"path": "../a", "content": "x"}, "path '../a'"),
+        ({"path": "x" * 256, "content": "x"}, "a name of more than 255 bytes; shorten it"),
         ({"path": "a", "host_path": "/nothing/here"}, "files.folders"),
         # This engine has no programs that could write it.
         ({"path": "a", "content": "x"}, "no such program"),

@@ -20,11 +20,13 @@ Check = Callable[[Request], Awaitable[Response | None]]
 """Returns the refusal of a request that is for another host, or from a page of another host; None for others."""
 
 _REASONS = {
-    403: "the header Origin names a page of another site; call from a program, or from a page of this host",
+    403: "the request is from a page of another site, by its header Origin or Sec-Fetch-Site; call from a program, or "
+    "from a page of this host",
     404: "unknown path; see /openapi.json for all paths",
     405: "this path does not support this method; see /openapi.json for its methods",
     421: "the header Host names another machine; use localhost, or ask the operator to add it to http.hosts",
 }
+_READING = frozenset(("GET", "HEAD"))
 
 
 class RestPaths:
@@ -68,6 +70,9 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
+            # Some browsers leave Origin out, and a form needs no other permission.
+            if request.method not in _READING and request.headers.get("sec-fetch-site") == "cross-site":
+                raise Refused(403, _REASONS[403])
             if refusal := await check(request):
                 raise Refused(refusal.status_code, _REASONS[refusal.status_code])
             return await until_gone(request, handlers["GET" if request.method == "HEAD" else request.method])

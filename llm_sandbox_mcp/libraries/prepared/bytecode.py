@@ -22,14 +22,16 @@ _MOST = 4
 # One of several processes that share the files; each is our own child, so that none is left when they are killed.
 # Nobody imports the tests of libraries, which are two fifths of the code. What cannot be compiled is left out.
 _COMPILE = """
-import compileall, os, py_compile, sys, zlib
+import importlib.util, os, py_compile, sys, zlib
 os.nice(5)
 top, own, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 for folder, below, names in os.walk(top):
     below[:] = [name for name in below if name not in ("tests", "__pycache__")]
     for path in [os.path.join(folder, name) for name in names if name.endswith(".py")]:
-        if zlib.crc32(os.fsencode(path)) % processes == own:
-            compileall.compile_file(path, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+        ours = zlib.crc32(os.fsencode(path)) % processes == own
+        if ours and not os.path.exists(importlib.util.cache_from_source(path)):
+            # Says nothing of a mistake in the file, but fails if the disk is full.
+            py_compile.compile(path, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
 """
 
 _log = logging.getLogger(__name__)

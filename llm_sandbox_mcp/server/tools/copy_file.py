@@ -46,7 +46,10 @@ async def copy_file(
     if isinstance(folders, InputRequiredResult):
         return folders
     data = _decode(arguments)
-    if not arguments.session_id:  # before one is opened for nothing, for which another may have to make room
+    # Before a session is opened for nothing, for which another may have to make room.
+    if not arguments.session_id and arguments.host_path:
+        await service.files.check_from_host(arguments.path, arguments.host_path, folders)
+    elif not arguments.session_id:
         service.files.check(arguments.path, len(data))
     async with _session(service, ctx, arguments.session_id) as session_id:
         copied = await _copy_in(service, session_id, arguments, data, folders)

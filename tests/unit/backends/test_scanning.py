@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -152,11 +153,19 @@ async def test_what_code_made_for_somebody_is_found_outside_of_the_working_direc
     assert await folders.new_outside() == []
 
 
-async def test_few_of_many_files_outside_are_read_and_in_another_thread(tmp_path: Path) -> None:
+async def test_few_of_many_files_outside_are_read_and_in_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("sandbox", "home", "tmp"):
         (tmp_path / name).mkdir()
     for number in range(3000):
         (tmp_path / f"tmp/{number}.png").touch()
     folders = opened(*(tmp_path / name for name in ("sandbox", "home", "tmp")))
-    assert len(await folders.new_outside()) == 1000
+    now = time.time_ns() + 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    found = await folders.new_outside()
+    assert len(found) == 1000
+    for path in found[:10]:
+        (tmp_path / path.removeprefix("/")).unlink()
+    assert await folders.new_outside() == []  # others were read, but they are not new
     await folders.close()

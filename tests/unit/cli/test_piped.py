@@ -58,6 +58,12 @@ def test_a_pipe_that_may_get_more_is_not_waited_for(use: Use) -> None:
     assert piped() == b"1"
 
 
+def test_a_file_that_is_open_only_for_writing_is_no_input(tmp_path: Path, use: Use) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        use(file.fileno())
+        assert piped() == b""
+
+
 def test_other_inputs_are_not_read(use: Use) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"typed\n")

@@ -111,6 +111,7 @@ def test_line_ends_of_code_in_a_fence_stay() -> None:
         "```python",
         "```python\nx = 1",
         "```x = 1```",
+        "```python import os\nos.getcwd()\n```",
         "````\nx\n```",
         "```\nx\n~~~",
         "``\nx\n``",

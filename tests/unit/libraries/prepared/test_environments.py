@@ -300,6 +300,20 @@ async def test_an_environment_is_used_before_its_bytecode_is_there_which_sandbox
             found = {path.name.split(".")[0]: path for path in target.rglob("*.pyc")}
             assert "tiny" in found and not {"test_it", "broken"} & {*found}
             assert all(path.stat().st_mode & 0o777 == 0o644 for path in found.values())
+        (target / ".compiled").unlink()
+        found["tiny"].unlink()
+        cached = found["tiny"].parent
+        cached.rename(cached.with_name("other"))
+        cached.touch()
+        async with Environments(cache) as environments:
+            await environments.prepare(language(), libraries, quiet, index=source)
+            await environments.compiled()
+        assert not (target / ".compiled").exists()  # what cannot be written is tried again
+        cached.unlink()
+        async with Environments(cache) as environments:
+            await environments.prepare(language(), libraries, quiet, index=source)
+            await environments.compiled()
+        assert found["tiny"].exists()
         found["tiny"].unlink()
         async with Environments(cache) as environments:
             await environments.prepare(language(), libraries, quiet, index=source)
