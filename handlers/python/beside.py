@@ -71,7 +71,7 @@ def scratch():
     """An empty folder; what an installation that was stopped has left in it is removed."""
     folder = os.path.join(os.environ["HOME"], ".beside")
     shutil.rmtree(folder, ignore_errors=True)
-    os.mkdir(folder)
+    os.makedirs(folder)
     try:
         yield folder
     finally:

@@ -43,7 +43,7 @@ async def test_files_that_code_leaves_elsewhere_are_found_once(
     assert await new() == []
     await shell(
         sandbox,
-        "cd /tmp; mkdir out; echo >a.png; echo >out/b.csv; echo >c.txt; echo >/home/d.pdf; echo >/sandbox/e.png",
+        "cd /tmp; mkdir out; echo >a.png; echo >out/b.csv; echo >c.log; echo >/home/d.pdf; echo >/sandbox/e.png",
     )
     assert await new() == ["/home/d.pdf", "/tmp/a.png", "/tmp/out/b.csv"]
     assert await new() == []

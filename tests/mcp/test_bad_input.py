@@ -140,7 +140,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         ),
         *(copy("path", "such as data/table.csv", path="", **more) for more in ({"content": "x"}, {"direction": "out"})),
         *(copy("path", "NUL", "relative", path=path, content="x") for path in ("a\0b", "\0", "x" * 1025)),
-        copy("path", "name too long", "another path", path="x" * 300, content="x"),
+        copy("path", "more than 255 bytes", "shorten it", path="x" * 300, content="x"),
         copy("path 'folder'", "it is a folder", "another path", path="folder", content="x"),
         copy("path 'empty'", "it is a folder", "another path", path="empty", content="x"),
         copy("path 'kept/x/y'", "one of its parent folders is a file", "another path", path="kept/x/y", content="x"),
