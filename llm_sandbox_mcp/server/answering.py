@@ -6,7 +6,7 @@ from typing import Any
 from mcp.types import CallToolResult, ContentBlock
 
 from ..base.errors import SandboxError
-from ..base.results import REPEATED, Execution, Installation
+from ..base.results import REPEATED, Execution, Installation, Output
 from ..base.text import one_line, valid
 from ..base.units import format_size
 from ..runs.verdict import excerpt
@@ -85,17 +85,23 @@ async def about(
 
 def _shortened(run: Executed) -> Executed:
     """The run without the middle of long outputs: they are in the text of the answer, and whole in a file."""
-    short: dict[str, object] = {}
-    for name, text, omitted in (
-        ("stdout", run.stdout, run.stdout_omitted_bytes),
-        ("stderr", run.stderr, run.stderr_omitted_bytes),
-        ("result", run.result, 0),
-    ):
-        if len(data := valid(text).encode()) > REPEATED:
-            part = excerpt(data, REPEATED, omitted)
-            short |= {name: part.text, f"{name}_omitted_bytes": part.omitted}
-    short.pop("result_omitted_bytes", None)
-    return run.model_copy(update=short)
+    stdout = _ends(run.stdout, run.stdout_omitted_bytes)
+    stderr = _ends(run.stderr, run.stderr_omitted_bytes)
+    return run.model_copy(
+        update={
+            "stdout": stdout.text,
+            "stderr": stderr.text,
+            "result": _ends(run.result, 0).text,
+            "stdout_omitted_bytes": stdout.omitted,
+            "stderr_omitted_bytes": stderr.omitted,
+        }
+    )
+
+
+def _ends(text: str, omitted: int) -> Output:
+    """A text without its middle, if it is long; `omitted` is what is missing in it already."""
+    data = valid(text).encode()
+    return excerpt(data, REPEATED, omitted) if len(data) > REPEATED else Output(text, omitted)
 
 
 def installed(installation: Installation) -> Installed:

@@ -91,6 +91,7 @@ async def test_an_image_runs_python_and_its_pip_installs_libraries(engine: str, 
         assert all(path.startswith(("/simple/", "/packages/")) for path, _ in index.requests)
 
 
+@pytest.mark.only_in_all
 @pytest.mark.parametrize("broken", [FULL], ids=["debian"], indirect=True)
 async def test_what_an_image_has_is_shared_and_its_pip_installs_nothing_that_breaks_it(
     engine: str, folder: Path, broken: str
