@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..backends.base import Sandbox
 from ..backends.copying import COPY_SECONDS
 from ..base.errors import InvalidArgument, SandboxLost
 from ..base.messages import Note, listed
@@ -142,17 +143,7 @@ class Running:
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request)
         if status in ("ok", "error", "timeout") and outcome.stderr:
-            printed = Printed(
-                outcome.stderr,
-                [chosen, *(self._languages[name] for name in chosen.handler.companions)],
-                policy.network,
-                {view: view in sandbox.mounted for view in self._opened},
-                others=self._languages.values(),
-                given=bool(request.stdin),
-                failed=status != "ok",
-            )
-            hint = hint_of(printed, self._installing.check_hint)
-            explanations += [hint] if hint is not None else []
+            explanations += self._hints(work, request, outcome.stderr, sandbox, failed=status != "ok")
         if ran.sandbox is not None:
             explanations += _notes_on_outside(ran.outside, artifacts)
         return Execution(
@@ -168,6 +159,20 @@ class Running:
             notes=(*explanations, *notes, *left_out),
             overview=overview,
         )
+
+    def _hints(self, work: Work, request: RunRequest, stderr: bytes, sandbox: Sandbox, *, failed: bool) -> list[Note]:
+        """What an error that the code printed means here; at most one."""
+        printed = Printed(
+            stderr,
+            [work.language, *(self._languages[name] for name in work.language.handler.companions)],
+            work.policy.network,
+            {view: view in sandbox.mounted for view in self._opened},
+            others=self._languages.values(),
+            given=bool(request.stdin),
+            failed=failed,
+        )
+        hint = hint_of(printed, self._installing.check_hint)
+        return [hint] if hint is not None else []
 
     async def _judge(self, language: Language, code: str) -> list[Note]:
         """The warnings of the rules; none for empty code."""
