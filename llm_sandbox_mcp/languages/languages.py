@@ -111,7 +111,10 @@ class Libraries(Manager):
     installed_pattern: Expression
     """Applied to each line that these commands print, with the groups `name` and `version`."""
     modules: Mapping[str, str] = {}
-    """The libraries of modules that have other names, for hints and for callers who name the module."""
+    """The libraries of modules that have other names, for hints and for callers who name the module.
+
+    With a version if not every one has the module.
+    """
     included_pattern: Expression = "(?!)"
     """Matches the modules that the language has without any library."""
     instead: Many[Instead] = ()

@@ -48,8 +48,10 @@ def as_libraries(
         elif _included(manager, name):
             included.append(name)
         elif library := _library_of(manager, name):
+            if follows := text[end:]:
+                library = _name_of(manager, library)  # a version that the caller names is the one that counts
             renamed.append(f"{name} is installed as {library}")
-            libraries.append(text[:start] + library + text[end:])
+            libraries.append(text[:start] + library + follows)
         else:
             libraries.append(text)
     notes = []
@@ -75,3 +77,8 @@ def _library_of(manager: Libraries, name: str) -> str:
     wanted = manager.normalized(name)
     library = next((one for module, one in manager.modules.items() if manager.normalized(module) == wanted), name)
     return "" if manager.normalized(library) == wanted else library
+
+
+def _name_of(manager: Libraries, library: str) -> str:
+    found = re.fullmatch(manager.name_pattern, library)
+    return found["name"] if found is not None else library

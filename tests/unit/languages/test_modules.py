@@ -30,6 +30,8 @@ RENAMED = [
     ("python", "bs4[lxml]", "beautifulsoup4[lxml]"),
     ("python", "yaml", "pyyaml"),
     ("python", "sklearn", "scikit-learn"),
+    ("python", "pkg_resources", "setuptools<81"),
+    ("python", "pkg_resources==75.0", "setuptools==75.0"),
     ("javascript", "tsc@5", "typescript@5"),
     ("ruby", "active_record:7.0", "activerecord:7.0"),
     ("cpp", "Eigen", "libeigen3-dev"),
