@@ -20,6 +20,7 @@ from .libraries.prepared.preparing import Preparer, environment_places
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
 from .pool.pool import WARM_UP, Pool
+from .pool.preloads import Preloads, modules_of
 from .profile.machine import check_limits
 from .profile.profile import Profile
 from .rules.checking import open_checker
@@ -60,7 +61,7 @@ async def open_service(
     """
     folders = folders or host_folders(profile.server.cache, profile.server.runtime)
     languages = load_languages(profile.handlers.folders)
-    profile.check_languages(languages.prepared)
+    profile.check_languages(languages.prepared, languages.preloading)
     check_limits(profile)
     rules = rules_of(profile.rules)
     allowed = library_rules(profile, languages)
@@ -102,7 +103,8 @@ async def open_service(
                         await installer.install(sandbox, await preparer.places(languages[name]), libraries)
                     yield
 
-            pool = Pool(backend, profile.pool, warm_up, attach, owners)
+            modules = {name: modules_of(profile, languages[name]) for name in profile.pool.languages}
+            pool = Pool(backend, profile.pool, warm_up, attach, owners, Preloads(modules))
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)

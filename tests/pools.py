@@ -1,6 +1,6 @@
 """A pool on a backend, without a service."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -11,6 +11,7 @@ from llm_sandbox_mcp.base.results import PoolStatistics
 from llm_sandbox_mcp.host.audit import Audit
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.pool.pool import Pool, WarmUp
+from llm_sandbox_mcp.pool.preloads import Preloads
 from llm_sandbox_mcp.profile.profile import load_profile
 
 
@@ -19,15 +20,22 @@ def one_warm(now: PoolStatistics) -> bool:
 
 
 @asynccontextmanager
-async def open_pool(backend: Backend, warm_up: WarmUp, *, within: float = 30, **changes: object) -> AsyncIterator[Pool]:
+async def open_pool(
+    backend: Backend,
+    warm_up: WarmUp,
+    *,
+    within: float = 30,
+    preloads: Mapping[str, Sequence[str]] | None = None,
+    **changes: object,
+) -> AsyncIterator[Pool]:
     """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end.
 
-    `within` is how many seconds it can be open at most.
+    `within` is how many seconds it can be open at most; `preloads` are the modules that its interpreters import.
     """
     limits = load_profile().pool.model_copy(update=changes)
     with anyio.fail_after(within):
         async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(backend, limits, warm_up, _attach, owners)
+            pool = Pool(backend, limits, warm_up, _attach, owners, Preloads(preloads or {}))
             timers.start_soon(pool.serve)
             try:
                 yield pool

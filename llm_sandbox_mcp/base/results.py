@@ -162,11 +162,26 @@ class PoolCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Preload:
+    """What the interpreters of warm sandboxes import while they wait, as the last of them did."""
+
+    modules: tuple[str, ...]
+    skipped: Mapping[str, str]
+    """The other modules that the profile names, and why they are not imported."""
+    seconds: float
+    """How long the imports took."""
+    memory: int
+    """Bytes that they added to what one interpreter has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolKey(PoolCounts):
     """The sandboxes for one language that were made from one image; both can be empty."""
 
     language: str
     image: str
+    preload: Preload | None = None
+    """None if nothing is imported ahead, or has been so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..backends.base import Backend, Check, Sandbox
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..base.errors import InstallFailed, SandboxError, StartFailed
 from ..base.messages import Problem
 from ..base.text import one_line
+from ..base.units import format_duration, format_size
 from ..compat.environment import OldVariable, old_variables, settings_of
 from ..host.folders import HostFolders, can_be_used
 from ..languages.languages import Language
@@ -19,8 +21,11 @@ from ..languages.places import Places
 from ..libraries.installing import choose
 from ..libraries.prepared import environments
 from ..libraries.prepared.cache import contents
+from ..pool.preloads import modules_of
 from ..profile.profile import Profile
 from ..rules.checking import Unready
+from ..runs.interpreter import start_interpreter
+from ..runs.preloading import preload
 from ..service import Service
 from ..service.describing import ask_version
 from . import layers
@@ -174,7 +179,29 @@ async def _examine(
             await choose(sandbox, places)
         except InstallFailed as error:
             rows.append(Check(f"{language.name} libraries", "degraded", *error.problem))
+    if profile.pool.min and language.name in profile.pool.languages:
+        rows += await _preload(language, profile, sandbox, places)
     return rows
+
+
+async def _preload(language: Language, profile: Profile, sandbox: Sandbox, places: Places) -> list[Check]:
+    """What warm interpreters import while they wait, and what it costs."""
+    if not (modules := modules_of(profile, language)):
+        return []
+    name = f"{language.name} preload"
+    start = partial(start_interpreter, sandbox, places)
+    try:
+        interpreter, done = await preload(await start(), start, modules, {}, sandbox.policy.memory)
+        await interpreter.close()
+    except SandboxError as error:
+        return [Check(name, "degraded", error.cause, f"name other modules in languages.{language.name}.preload")]
+    cost = f"{format_duration(done.seconds)} and {format_size(done.memory)} for each warm sandbox"
+    detail = f"{', '.join(done.modules)}: {cost}" if done.modules else "nothing"
+    if not done.skipped:
+        return [Check(name, "ok", detail)]
+    skipped = "; ".join(f"without {module}: {why}" for module, why in done.skipped.items())
+    step = f"remove it from languages.{language.name}.preload, or install it"
+    return [Check(name, "degraded", f"{detail}; {skipped}", step)]
 
 
 async def _unprepared(language: Language, profile: Profile, environ: Mapping[str, str], listed: str) -> Check:

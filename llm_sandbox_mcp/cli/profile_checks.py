@@ -36,7 +36,7 @@ async def profile_mistakes(profile: Profile, environ: Mapping[str, str]) -> list
 
 
 async def _about_languages(profile: Profile, languages: Languages, environ: Mapping[str, str]) -> list[ProfileError]:
-    found = [*profile.language_mistakes(languages.prepared)]
+    found = [*profile.language_mistakes(languages.prepared, languages.preloading)]
     with _noted(found):
         found += library_mistakes(profile, languages, library_rules(profile, languages))
     async with open_checker(rules_of(profile.rules), profile.rules, languages) as checker:

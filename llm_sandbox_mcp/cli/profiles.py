@@ -24,7 +24,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if options.action == "check":
         return _check(options.profile, profile, environ)
     languages = load_languages(profile.handlers.folders)
-    profile.check_languages(languages.prepared)
+    profile.check_languages(languages.prepared, languages.preloading)
     library_rules(profile, languages)
     sys.stdout.write(as_toml(profile))
     return 0

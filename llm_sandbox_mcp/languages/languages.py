@@ -1,7 +1,7 @@
 """Languages, read from `handlers/*/handler.toml`. The folder defines a language completely: no other code knows it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,8 @@ class Runner(Section):
     """Lines that change nothing outside of a notebook; they are left out of code that cannot be compiled with them."""
     exits: bool = False
     """Whether it can do at the end of a run what the interpreter does when it exits."""
+    preloads: bool = False
+    """Whether it can import modules before any code asks for them."""
 
 
 class Build(Section):
@@ -268,6 +270,12 @@ class Languages(Mapping[str, Language]):
     def prepared(self) -> Mapping[str, bool]:
         """For each language, whether its libraries are prepared before any session needs them."""
         return {name: language.handler.environment is not None for name, language in self._by_name.items()}
+
+    @property
+    def preloading(self) -> Collection[str]:
+        """The languages whose interpreters can import modules before any code asks for them."""
+        runners = {name: language.handler.runner for name, language in self._by_name.items()}
+        return [name for name, runner in runners.items() if runner is not None and runner.preloads]
 
     def __getitem__(self, name: str) -> Language:
         key = name.strip().lower()

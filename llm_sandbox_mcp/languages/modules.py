@@ -63,6 +63,16 @@ def as_libraries(
     return tuple(libraries), notes
 
 
+def among(libraries: Iterable[str], modules: Iterable[str], language: Language) -> list[str]:
+    """The modules that one of the libraries brings, going by its name."""
+    manager = language.handler.libraries
+    if manager is None:
+        return []
+    known = {manager.normalized(_name_of(manager, library)) for library in libraries}
+    tops = {module: module.partition(".")[0] for module in modules}
+    return [one for one, top in tops.items() if manager.normalized(_library_of(manager, top) or top) in known]
+
+
 def _instead_of(manager: Libraries, name: str) -> str:
     wanted = manager.normalized(name)
     return next((one.says for one in manager.instead if wanted in map(manager.normalized, one.names)), "")

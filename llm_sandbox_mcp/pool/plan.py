@@ -11,6 +11,9 @@ from ..profile.sections import PoolLimits
 
 _REFILLS = 1
 """Sandboxes warmed at the same time without a request for them: more would take processors from running code."""
+_QUIET = 0.2
+"""Seconds without a request until a warm sandbox begins to import modules: a request that comes meanwhile cannot have
+it, and in a rush of requests every processor is needed for code that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class State(Enum):
     OPENED = auto()
     """Just made. A waiting request gets it now and starts the interpreter itself, which takes the same time."""
     WARM = auto()
+    LOADING = auto()
+    """Warm; its interpreter is importing the modules that most code imports."""
     CHECKING = auto()
     """Warm; the pool is checking whether it still answers."""
     LEASED = auto()
@@ -51,6 +56,8 @@ class Member:
     """The request that it was opened for, which gets an error of the engine; None for a refill."""
     temporary: bool = False
     """Whether it exceeds the limit, for a request that would otherwise have to wait."""
+    unloaded: bool = False
+    """Whether its interpreter has modules to import while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ class Plan:
     open: tuple[Opening, ...]
     close: tuple[int, ...]
     check: tuple[int, ...]
+    load: tuple[int, ...]
     blocked: frozenset[int]
     """Waiters for whom no sandbox is being made, since as many as allowed exist already."""
     refuse: tuple[int, ...]
@@ -101,8 +109,12 @@ def plan(
     wanted: Mapping[Key, Wanted],
     limits: PoolLimits,
     now: float,
+    asked_at: float = -math.inf,
 ) -> Plan:
-    """Serves requests first come, first served; keeps the other sandboxes warm and checked, and limits their number."""
+    """Serves requests first come, first served; keeps the other sandboxes warm and checked, and limits their number.
+
+    `asked_at` is when the last request came, served or not.
+    """
     draft = _Draft(members, wanted, limits, now)
     draft.retire()
     waiters = sorted(waiting, key=lambda one: one.id)
@@ -114,12 +126,14 @@ def plan(
         draft.serve(waiter)
     draft.trim()
     draft.refill()
+    draft.load(asked_at)
     draft.check()
     return Plan(
         hand=tuple(draft.handed),
         open=tuple(draft.opened),
         close=tuple(draft.closed),
         check=tuple(draft.checked),
+        load=tuple(draft.loaded),
         blocked=frozenset(draft.blocked),
         refuse=tuple(draft.refused),
         look_again=draft.look_again,
@@ -147,6 +161,7 @@ class _Draft:
         self.opened: list[Opening] = []
         self.closed: list[int] = []
         self.checked: list[int] = []
+        self.loaded: list[int] = []
         self.blocked: list[int] = []
         self.refused: list[int] = []
         self.look_again = math.inf
@@ -169,12 +184,15 @@ class _Draft:
         coming = self._of(waiter.key, State.CHECKING) or self._of(waiter.key, State.WARMING)
         if ready:
             # The one that became warm last; the older ones can then reach their idle timeout.
-            self.handed.append((self._take(ready[-1]).id, waiter.id))
+            best = max(ready, key=lambda one: (not one.unloaded, one.warm_since, one.id))
+            self.handed.append((self._take(best).id, waiter.id))
         elif coming:
             self._take(coming[0])
         elif self._free > 0:
             self._free -= 1
             self.opened.append(Opening(waiter.key, waiter.id))
+        elif loading := self._of(waiter.key, State.LOADING):
+            self._take(loading[0])
         else:
             self._block(waiter)
 
@@ -198,10 +216,16 @@ class _Draft:
                 room -= missing
                 self.opened += [Opening(key)] * missing
 
+    def load(self, asked_at: float) -> None:
+        """Lets one sandbox import modules, once nobody has asked for any for a moment: it cannot be used meanwhile."""
+        unloaded = [member for member in self._all_idle(State.WARM) if member.unloaded]
+        if unloaded and not self._all_idle(State.LOADING) and self._due(asked_at + _QUIET):
+            self.loaded.append(unloaded[0].id)
+
     def check(self) -> None:
         """Checks the warm sandboxes that were not checked for `health_interval`."""
         for member in self._all_idle(State.WARM):
-            if self._due(member.checked_at + self._limits.health_interval):
+            if member.id not in self.loaded and self._due(member.checked_at + self._limits.health_interval):
                 self.checked.append(member.id)
 
     def _block(self, waiter: Waiter) -> None:
@@ -219,7 +243,7 @@ class _Draft:
 
     def _victim(self) -> Member | None:
         """The idle member that is needed least: the one that has been warm longest, else one that is being made."""
-        warm, others = (State.WARM, State.CHECKING), (State.OPENED, State.WARMING)
+        warm, others = (State.WARM, State.LOADING, State.CHECKING), (State.OPENED, State.WARMING)
         candidates = [one for one in self._all_idle(*warm) or self._all_idle(*others) if not one.temporary]
         return min(candidates, key=lambda one: (one.warm_since, one.id), default=None)
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,6 +27,7 @@ from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
 from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
+from .preloads import Preloads
 
 WarmUp = Callable[[Sandbox, str], Awaitable[Interpreter]]
 """Starts the interpreter of a language in a sandbox, and returns it once it answers."""
@@ -50,19 +52,28 @@ class Pool:
     """Hands out sandboxes of one backend. The owner tasks run in the given group; `serve` acts when time has passed."""
 
     def __init__(
-        self, backend: Backend, limits: PoolLimits, warm_up: WarmUp, attach: Attach, owners: TaskGroup
+        self,
+        backend: Backend,
+        limits: PoolLimits,
+        warm_up: WarmUp,
+        attach: Attach,
+        owners: TaskGroup,
+        preloads: Preloads | None = None,
     ) -> None:
         self._backend = backend
         self._limits = limits
         self._warm_up = warm_up
         self._attach = attach
         self._owners = owners
+        self._preloads = preloads or Preloads({})
         self._members: dict[int, Owned] = {}
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
         self._backoffs: dict[Key, float] = {}
         """For each key whose last attempt failed: how long to pause after the next failure."""
         self._ids = itertools.count(1)
+        self._asked_at = -math.inf
+        """When the last request came."""
         self._look_again = math.inf
         self._earlier = anyio.Event()
         self._changed = anyio.Event()
@@ -81,7 +92,8 @@ class Pool:
         # Whether there are images, and their names, is known only after an engine is chosen.
         backend = await self._backend.chosen()
         key = Key(language if warm else "", backend.image_of(language), policy)
-        request = Request(Waiter(next(self._ids), key), anyio.current_time())
+        self._asked_at = anyio.current_time()
+        request = Request(Waiter(next(self._ids), key), self._asked_at)
         while True:
             owned = await self._wait(request)
             # A warm sandbox may have ended before this task resumed; then another one is requested.
@@ -140,7 +152,7 @@ class Pool:
             states.setdefault((member.key.language, member.key.image), []).append(member.state)
         return PoolStatistics(
             *_counts([member.state for member in members]),
-            keys=tuple(PoolKey(*_counts(found), *key) for key, found in states.items()),
+            keys=tuple(PoolKey(*_counts(found), *key, self._preloads.of(*key)) for key, found in states.items()),
             max=self._most[0],
             waiting=len(self._requests),
             hits=self._hits,
@@ -209,7 +221,7 @@ class Pool:
         waiters = [request.waiter for request in self._requests.values()]
         most, _ = self._most
         limits = self._limits if most == self._limits.max else self._limits.model_copy(update={"max": most})
-        self._act(plan(members, waiters, self._wanted, limits, anyio.current_time()))
+        self._act(plan(members, waiters, self._wanted, limits, anyio.current_time(), self._asked_at))
 
     def _act(self, plan: Plan) -> None:
         for member, waiter in plan.hand:
@@ -217,9 +229,10 @@ class Pool:
             self._answer(self._requests[waiter], owned=self._members[member])
         for member in plan.close:
             self._close_one(self._members[member])
-        for member in plan.check:
-            self._set_state(self._members[member], State.CHECKING)
-            self._members[member].changed.set()
+        for state, changed in ((State.CHECKING, plan.check), (State.LOADING, plan.load)):
+            for member in changed:
+                self._set_state(self._members[member], state)
+                self._members[member].changed.set()
         for opening in plan.open:
             self._open(opening)
         for waiter in plan.refuse:
@@ -278,8 +291,16 @@ class Pool:
             self._set_state(owned, State.WARMING)
             owned.interpreter = await self._warm(sandbox, owned.member.key.language)
             self._backoffs.pop(owned.member.key, None)
+            now, unloaded = anyio.current_time(), self._preloads.left(owned.member.key)
+            owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now, unloaded=unloaded)
+            self._step()
+        elif owned.member.state is State.LOADING:
+            assert owned.interpreter is not None  # it was warm
+            key = owned.member.key
+            start = partial(self._warm, sandbox, key.language)
+            owned.interpreter = await self._preloads.load(key, owned.interpreter, start)
             now = anyio.current_time()
-            owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now)
+            owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
             self._step()
         elif owned.member.state is State.CHECKING:
             assert owned.interpreter is not None  # it was warm
@@ -302,7 +323,7 @@ class Pool:
         key, request = owned.member.key, self._requests.get(owned.member.waiter or 0)
         if owned.sandbox is None and request is not None:
             self._answer(request, error=error)
-        elif owned.member.state is State.WARMING and key in self._wanted:
+        elif owned.member.state in (State.WARMING, State.LOADING) and key in self._wanted:
             backoff = self._backoffs.get(key, _FIRST_BACKOFF)
             self._backoffs[key] = min(2 * backoff, _LONGEST_BACKOFF)
             self._wanted[key] = replace(self._wanted[key], not_before=anyio.current_time() + backoff)

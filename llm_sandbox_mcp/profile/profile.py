@@ -5,7 +5,7 @@ and the documentation in that file cannot be wrong.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -100,6 +100,11 @@ class Profile(_Core):
         """The limits that are in the operator's own file, by their keys; none for an included profile."""
         return self._origin.limits
 
+    def preload(self, language: str) -> tuple[Sequence[str], bool]:
+        """The modules that warm interpreters of a language import, and whether the operator chose others than we do."""
+        modules = self.language(language).preload
+        return modules, list(modules) != _defaults()["languages"].get(language, {}).get("preload", [])
+
     def mistake(self, key: str, reason: str, step: str = "") -> ProfileError:
         """The error for a value that fits its model but not this machine or the other values."""
         return ProfileError(reason, step, file=self._origin.path, key=key)
@@ -117,15 +122,16 @@ class Profile(_Core):
         """The operator's settings for a language; empty ones if the profile has none."""
         return self.languages.get(name) or LanguageSection()
 
-    def check_languages(self, prepared: Mapping[str, bool]) -> None:
+    def check_languages(self, prepared: Mapping[str, bool], preloading: Collection[str]) -> None:
         """Raises `ProfileError` for settings that would have no effect: a mistake must not pass silently.
 
-        `prepared` maps each known language to whether libraries are prepared for it.
+        `prepared` maps each known language to whether libraries are prepared for it; `preloading` are those whose
+        interpreters can import modules ahead.
         """
-        for mistake in self.language_mistakes(prepared):
+        for mistake in self.language_mistakes(prepared, preloading):
             raise mistake
 
-    def language_mistakes(self, prepared: Mapping[str, bool]) -> Iterator[ProfileError]:
+    def language_mistakes(self, prepared: Mapping[str, bool], preloading: Collection[str]) -> Iterator[ProfileError]:
         """An error for each setting about a language that would have no effect."""
         named = [(f"languages.{name}", name) for name in self.languages]
         named += [("pool.languages", name) for name in self.pool.languages]
@@ -146,6 +152,10 @@ class Profile(_Core):
                 reason = f"libraries cannot be prepared for {name}"
                 step = "remove the key, and install them in sessions"
                 yield self.mistake(f"languages.{name}.libraries", reason, step)
+        for name, section in self.languages.items():
+            if section.preload and name in prepared and name not in preloading:
+                reason = f"interpreters of {name} cannot import modules before any code asks"
+                yield self.mistake(f"languages.{name}.preload", reason, "remove the key")
 
 
 @cache

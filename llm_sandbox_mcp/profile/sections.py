@@ -216,6 +216,7 @@ class LanguageSection(Section):
     """What the operator sets for one language."""
 
     libraries: Many[str] = ()
+    preload: Many[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]] = ()
     index: str = ""
     env: Mapping[str, str] = {}
     allow: Many[str] = ()

@@ -20,6 +20,8 @@ class Interpreter(Protocol):
     """Whether it can take another request."""
     keeps_state: bool
     """Whether a run finds the state that an earlier run left, such as variables."""
+    missed: frozenset[str] | None
+    """The modules for which those looked in vain that it imported before any code asked; None if it imported none."""
 
     @property
     def running(self) -> bool:

@@ -31,6 +31,8 @@ class Kernel:
         """The last run, if its answer may still come, because the engine is silent."""
         self.alive = True
         """Whether it can take another request."""
+        self.missed: frozenset[str] | None = None
+        """What the modules looked for in vain that it imported before any code asked."""
 
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":

@@ -30,6 +30,7 @@ class Program:
     """Builds and runs code of one language; the counterpart of a `Kernel` for languages without a runner."""
 
     keeps_state = False
+    missed: frozenset[str] | None = None
 
     def __init__(self, sandbox: Sandbox, places: Places, build: Build) -> None:
         self._sandbox = sandbox

@@ -26,6 +26,8 @@ MAX_FILES = 200
 """Files listed in one report at most."""
 MAX_FIGURES = 100
 """Figures listed in one report at most."""
+MAX_MISSED = 200
+"""Modules that one report names as missing at most."""
 _STRUCTURE_MAX = 16 << 10
 """Bytes of a report outside its strings. Runners stay below, and it is these bytes that take long to read: a megabyte
 of nested lists takes 250 ms, in which the server does nothing else."""
@@ -56,6 +58,19 @@ class ReportedInspection(BaseModel):
     error: ReportedError | None = None
 
 
+class ReportedPreload(BaseModel):
+    """What came of a module that was to be imported."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    missing: bool = False
+    """Whether there is no such module."""
+    memory: int = Field(default=0, ge=0, lt=2**50)
+    """Bytes that the interpreter has for itself in addition."""
+    missed: tuple[str, ...] = Field(default=(), max_length=MAX_MISSED)
+    """The modules that it looked for in vain."""
+
+
 class Report(BaseModel):
     """The report of a runner on a run. Code in its process can forge it, so it decides nothing outside the sandbox."""
 
@@ -73,6 +88,7 @@ class Report(BaseModel):
     waits: bool = False
     """Whether the code left, for the first time, what the interpreter does only when it exits."""
     inspection: ReportedInspection | None = None
+    preloaded: ReportedPreload | None = None
 
 
 def new_nonce() -> str:
@@ -94,6 +110,8 @@ def encode_request(nonce: str, cell: int, request: RunRequest) -> bytes:
         rest["inspect"] = True
     if request.last:
         rest["last"] = True
+    if request.preload:
+        rest["preload"] = request.preload
     return f'{head},"variables":{variables},{_json(rest)[1:]}\n'.encode()
 
 

@@ -43,6 +43,8 @@ class RunRequest:
     last: bool = False
     """Whether the run includes what an interpreter does when it exits; nothing can run in it afterwards. Languages
     without `exits` ignore it."""
+    preload: str = ""
+    """The module to import instead of running code, in languages that have `preloads`."""
 
 
 def notes_on_text(**texts: str) -> list[Note]:

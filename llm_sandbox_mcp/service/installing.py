@@ -7,6 +7,7 @@ from ..base.messages import Note, Step, listed
 from ..base.results import Installation, Library, OnProgress
 from ..base.text import one_line
 from ..languages.languages import Language
+from ..languages.modules import among
 from ..languages.places import Places
 from ..sessions.session import Session
 from .parts import Parts
@@ -53,9 +54,15 @@ class Installing:
                 session.drop("an installation failed that may have brought in libraries that the profile denies")
             raise
         name, notes = places.language.name, list[Note]()
-        session.use_libraries(name, change.libraries)
+        new = {library.name for library in change.libraries} - {library.name for library in change.before}
+        unseen = among(new, session.missed(name), places.language) if session.has_run(name) else []
+        if change.libraries != change.before:
+            await session.use_libraries(name, change.libraries)
         if change.replaced:
             notes.append(_note_of_replaced(name, change.replaced, old=session.has_run(name)))
+        elif unseen:
+            known = f"code in {name} goes on with what it imported before {listed(unseen, _NAMED)} was there"
+            notes.append(Note("libraries_unseen", known, Step.RESTART, libraries=unseen))
         return Installation(session.id, change.libraries, change.before, notes=tuple(notes))
 
 

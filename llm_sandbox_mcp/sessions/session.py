@@ -302,10 +302,21 @@ class Session:
         """Whether its interpreter of the language has the state of an earlier run."""
         return language in self._ran and language in self._interpreters and self._interpreters[language].keeps_state
 
-    def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
-        """Takes note of the libraries that the session has now."""
-        if language in self._interpreters:
-            self._interpreters[language].use_libraries(installed)
+    def missed(self, language: str) -> Collection[str]:
+        """The modules that its interpreter of the language looked for in vain before any code asked."""
+        return (language in self._interpreters and self._interpreters[language].missed) or ()
+
+    async def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
+        """Takes note of the libraries that the session has now.
+
+        An interpreter that has preloaded modules, and run nothing, ends: they may be other ones now, or do more with
+        the new libraries.
+        """
+        interpreter = self._interpreters.get(language)
+        if interpreter is not None and interpreter.missed is not None and language not in self._ran:
+            await self._interpreters.pop(language).close()
+        elif interpreter is not None:
+            interpreter.use_libraries(installed)
 
     def told_of(self, losses: Collection[Loss | None]) -> None:
         """Takes note that a caller has the result of a run that reports these losses, so that later runs need not."""

@@ -91,8 +91,10 @@ def table(profile: Profile, name: str) -> Any:
     return next(getattr(settings, name) for settings in profile.engines.values() if name in type(settings).model_fields)
 
 
-def _changed(of: Section, table: str, values: Mapping[str, object]) -> Section:
-    section: Section = getattr(of, table)
+def _changed(of: Section, table: str, values: Mapping[str, Any]) -> Section | Mapping[str, Section]:
+    section: Section | Mapping[str, Section] = getattr(of, table)
+    if isinstance(section, Mapping):
+        return {**section, **{name: section[name].model_copy(update=update) for name, update in values.items()}}
     return section.model_copy(update=values)
 
 

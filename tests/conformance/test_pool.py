@@ -174,6 +174,33 @@ async def test_a_run_in_a_warm_interpreter_is_like_any_first_run(profile: Profil
         assert service.pool().hits == 1
 
 
+PRELOAD = {"preload": ("decimal", "this", "asyncio.windows_events", "nothing_there")}
+
+
+@pytest.mark.parametrize("changes", [{"pool": {"min": 1, "languages": ("python",)}, "languages": {"python": PRELOAD}}])
+async def test_a_warm_interpreter_has_imported_modules_and_code_sees_nothing_of_that(profile: Profile) -> None:
+    async with serving(profile) as service:
+        await service.pool_until(lambda now: now.warm == 1 and not now.warming and bool(now.keys[0].preload))
+        preload = service.pool().keys[0].preload
+        assert preload is not None
+        assert (preload.modules, preload.skipped) == (
+            ("decimal",),
+            {
+                "this": "it prints when it is imported",
+                "asyncio.windows_events": "importing it fails: ImportError: win32 only",
+                "nothing_there": "it is not installed",
+            },
+        )
+        assert 0 < preload.memory < 100 << 20
+        names = "[name for name in globals() if name[0] != '_']"
+        threads = "len(os.listdir('/proc/self/task'))"
+        code = f"print({names})\nimport gc, os, sys\ngc.get_freeze_count() > 1000, {threads}, 'decimal' in sys.modules"
+        run = await execute(service, f"{code}, 'this' in sys.modules, 'asyncio' in sys.modules")
+        assert (run.stdout.text, run.stderr.text, run.notes) == ("[]\n", "", ())
+        assert run.result == "(True, 1, True, False, False)"
+        assert service.pool().hits == 1
+
+
 @pytest.mark.parametrize("changes", [BASH])
 async def test_files_that_are_copied_in_before_the_first_run_are_found_by_it(profile: Profile) -> None:
     async with serving(profile) as service:

@@ -1,6 +1,6 @@
 """Libraries that a session installs beside the prepared ones: what is shared, replaced, refused; and the restart then."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import anyio
 import pytest
@@ -28,7 +28,13 @@ def index() -> Iterator[LocalIndex]:
 
 
 @pytest.fixture
-async def service(index: LocalIndex) -> AsyncIterator[Service]:
+def preload() -> Sequence[str]:
+    """The modules that warm interpreters import."""
+    return ()
+
+
+@pytest.fixture
+async def service(index: LocalIndex, preload: Sequence[str]) -> AsyncIterator[Service]:
     """A service whose Python has `base` 2.0, and `user` 2.0, which needs that."""
     await need("embedded")
     bases = {file: content for version in ("0.5", "1.0", "2.0") for file, content in wheel("base", version).items()}
@@ -41,7 +47,7 @@ async def service(index: LocalIndex) -> AsyncIterator[Service]:
     index.add_project(BIG, built, index, sizes={big: 100 * MIB})
     with host_folder() as folder, anyio.fail_after(100):
         server = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
-        languages = {"python": {"libraries": ["user"], "index": f"{index.url}/simple"}}
+        languages = {"python": {"libraries": ["user"], "index": f"{index.url}/simple", "preload": preload}}
         profile = load_profile(over={"server": server, "languages": languages, "limits": {"disk": "64MiB"}})
         environ = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(folder / "uv")}
         async with open_service(profile, environ=environ) as service:
@@ -118,6 +124,20 @@ async def test_an_interpreter_that_has_the_old_version_gets_the_new_one_by_a_res
     await service.sessions.restart(session)
     again = await execute(service, where, session_id=session)
     assert (again.result, again.notes) == ("(True, True, False)", ())
+
+
+@pytest.mark.parametrize("preload", [("base",)])
+async def test_a_fresh_session_gets_another_version_of_what_its_interpreter_had_imported(
+    service: Service, preload: Sequence[str]
+) -> None:
+    await service.warm(["python"])
+    for libraries, version in ((["base==1.0"], "1.0"), ([], "2.0")):
+        await service.pool_until(lambda now: now.warm == 1 and not now.warming and bool(now.keys[0].preload))
+        state = "import sys\nloaded = 'base' in sys.modules\nfrom importlib.metadata import version"
+        run = await execute(service, f"{state}\nloaded, version('base')", libraries=libraries)
+        assert run.result == f"({not libraries}, '{version}')"
+        assert all("goes on" not in note for note in run.notes)
+    assert service.pool().hits == 2
 
 
 async def test_what_cannot_fit_is_refused_before_it_is_downloaded_with_the_limit_and_what_to_do(

@@ -52,6 +52,7 @@ class Runner:
     def __init__(self, process: Host) -> None:
         self._process = process
         self._values: dict[str, str] = {}
+        self._loaded: list[str] = []
         self._left = b""
         self._deaf = False
         self._interrupted = False
@@ -80,10 +81,13 @@ class Runner:
         # The first frame reports that the run has begun.
         await self._process.print(b"\x1e%s+0\n" % nonce)
         with anyio.CancelScope() as self._scope:
-            for line in request["code"].splitlines():
+            for line in request.get("preload", request["code"]).splitlines():
                 verb, _, words = line.strip().partition(" ")
                 if verb:
                     await getattr(self, f"_do_{verb}")(words, report)
+            if "preload" in request:
+                self._loaded.append(request["preload"])
+                report.setdefault("preloaded", {"memory": 1000, "missed": []})
             await anyio.lowlevel.checkpoint()
             if request.get("last"):
                 await self._process.print(self._left)
@@ -102,6 +106,10 @@ class Runner:
 
     async def _do_print(self, words: str, report: dict[str, object]) -> None:
         await self._process.print(f"{words}\n".encode())
+
+    async def _do_loaded(self, words: str, report: dict[str, object]) -> None:
+        """Prints the modules that this runner has imported."""
+        await self._process.print(f"{' '.join(self._loaded)}\n".encode())
 
     async def _do_write(self, words: str, report: dict[str, object]) -> None:
         """Prints a text of JSON, so many times."""

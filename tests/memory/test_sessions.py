@@ -330,6 +330,6 @@ async def test_a_missing_program_is_named_with_what_helps_there(image: str, inst
 async def test_libraries_may_come_before_the_interpreter_that_uses_them(service: Service) -> None:
     ask = Ask(caller=ANONYMOUS, code="print x", language="script")
     session = service.sessions.of(await service.door.check(ask))
-    session.use_libraries("script", (Library("a", "1"),))
+    await session.use_libraries("script", (Library("a", "1"),))
     assert (await run(service, "print x", session_id=session.id)).stdout.text == "x\n"
-    session.use_libraries("script", ())
+    await session.use_libraries("script", ())

@@ -27,7 +27,7 @@ KEYS = [
     Key("", "", POLICY),
 ]
 LIMITS = load_profile().pool
-IN_FLIGHT = (State.WARMING, State.CLOSING, State.CHECKING)
+IN_FLIGHT = (State.WARMING, State.CLOSING, State.CHECKING, State.LOADING)
 
 
 def limits(**changes: object) -> PoolLimits:
@@ -56,6 +56,7 @@ class Pool(RuleBasedStateMachine):
         self.used: set[int] = set()
         self.wanted: dict[Key, Wanted] = {}
         self.now = 0.0
+        self.asked_at = 0.0
         self.ids = 0
         self.plan = planned()
 
@@ -75,6 +76,7 @@ class Pool(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS))
     def request(self, key: Key) -> None:
         self.ids += 1
+        self.asked_at = self.now
         self.waiting[self.ids] = Waiter(self.ids, key)
         self.step()
 
@@ -130,7 +132,7 @@ class Pool(RuleBasedStateMachine):
     @invariant()
     def only_wanted_sandboxes_are_kept(self) -> None:
         for one in self.members.values():
-            if one.state in (State.WARM, State.CHECKING):
+            if one.state in (State.WARM, State.CHECKING, State.LOADING):
                 assert one.key in self.wanted and not one.temporary
 
     @invariant()
@@ -153,6 +155,7 @@ class Pool(RuleBasedStateMachine):
         kept = {key: [one for one in self.members.values() if one.key == key] for key in KEYS}
         for key, found in kept.items():
             assert len(found) == (self.wanted[key].minimum if key in self.wanted else 0)
+            assert not any(one.unloaded for one in found)
 
     def settled(self) -> bool:
         return not any(one.state in IN_FLIGHT for one in self.members.values())
@@ -161,10 +164,14 @@ class Pool(RuleBasedStateMachine):
         one = self.members[number]
         if one.state is State.CLOSING:
             del self.members[number]
-        elif one.state is State.CHECKING:
-            self.members[number] = replace(one, state=State.WARM, checked_at=self.now)
+        elif one.state in (State.CHECKING, State.LOADING):
+            unloaded = one.unloaded and one.state is State.CHECKING
+            self.members[number] = replace(one, state=State.WARM, checked_at=self.now, unloaded=unloaded)
         elif number in self.opened:
-            self.members[number] = replace(one, state=State.WARM, warm_since=self.now, checked_at=self.now)
+            unloaded = one.key == PYTHON
+            self.members[number] = replace(
+                one, state=State.WARM, warm_since=self.now, checked_at=self.now, unloaded=unloaded
+            )
         else:
             self.opened.add(number)
             self.members[number] = replace(one, state=State.OPENED)
@@ -176,12 +183,13 @@ class Pool(RuleBasedStateMachine):
     def step(self) -> None:
         members, waiting = [*self.members.values()], [*self.waiting.values()]
         given = copy.deepcopy((members, waiting, self.wanted))
-        found = plan(members, waiting, self.wanted, self.limits, self.now)
+        rest = (self.wanted, self.limits, self.now, self.asked_at)
+        found = plan(members, waiting, *rest)
         assert (members, waiting, self.wanted) == given, "it changed its arguments"
-        assert found == plan(members[::-1], waiting[::-1], self.wanted, self.limits, self.now)
+        assert found == plan(members[::-1], waiting[::-1], *rest)
         self.carry_out(found)
-        self.plan = plan([*self.members.values()], [*self.waiting.values()], self.wanted, self.limits, self.now)
-        nothing = replace(self.plan, hand=(), open=(), close=(), check=(), refuse=())
+        self.plan = plan([*self.members.values()], [*self.waiting.values()], *rest)
+        nothing = replace(self.plan, hand=(), open=(), close=(), check=(), load=(), refuse=())
         assert self.plan == nothing, "an action that was carried out is planned again"
 
     def carry_out(self, found: Plan) -> None:
@@ -201,6 +209,11 @@ class Pool(RuleBasedStateMachine):
         for number in found.check:
             assert self.members[number].state is State.WARM
             self.members[number] = replace(self.members[number], state=State.CHECKING)
+        for number in found.load:
+            assert self.members[number].unloaded and number not in found.check
+            assert self.now > self.asked_at, "it imports modules although a request has just come"
+            self.members[number] = replace(self.members[number], state=State.LOADING)
+        assert sum(one.state is State.LOADING for one in self.members.values()) <= 1
         for opening in found.open:
             assert opening.waiter is not None or opening.key in self.wanted
             assert opening.waiter is not None or not found.blocked, "a refill took the place that a request waits for"
@@ -311,3 +324,14 @@ def test_no_request_is_refused_or_exceeds_the_limit_if_a_warm_sandbox_can_make_r
 
 def test_an_idle_sandbox_of_a_key_that_is_not_kept_warm_is_closed_at_once() -> None:
     assert planned([warm(1), warm(2, BASH)]).close == (2,)
+
+
+def test_of_two_warm_sandboxes_a_request_gets_the_one_that_has_imported_its_modules() -> None:
+    found = planned([replace(warm(1, at=0.5)), replace(warm(2, at=0.9), unloaded=True)], [Waiter(3, PYTHON)])
+    assert (found.hand, found.load) == (((1, 3),), (2,))
+
+
+@pytest.mark.parametrize(("members", "taken"), [(1, True), (2, False)])
+def test_a_request_waits_for_a_sandbox_that_imports_modules_only_if_there_is_no_room(members: int, taken: bool) -> None:
+    found = planned([Member(1, PYTHON, State.LOADING, unloaded=True)], [Waiter(2, PYTHON)], max=members)
+    assert (found.open == (), (*found.blocked,)) == (taken, ())

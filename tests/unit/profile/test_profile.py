@@ -166,13 +166,18 @@ def test_a_profile_needs_only_the_keys_that_differ(tmp_path: Path) -> None:
             "[[rules.custom]]\nname = 'b'\ncalls = ['f']\nlanguages = ['cobol']\n",
             ["rules.custom.1.languages: unknown language 'cobol'"],
         ),
+        (
+            "[languages.python]\npreload = ['json']\n[languages.ruby]\npreload = ['set']\n",
+            ["languages.ruby.preload: interpreters of ruby cannot import modules before any code asks"],
+        ),
     ],
 )
 def test_settings_of_languages_that_would_have_no_effect_are_mistakes(
     text: str, mistakes: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text(text)
-    found = load_profile(str(tmp_path / "own.toml")).language_mistakes(load_languages().prepared)
+    languages = load_languages()
+    found = load_profile(str(tmp_path / "own.toml")).language_mistakes(languages.prepared, languages.preloading)
     assert [str(one).removeprefix(f"{tmp_path}/own.toml: ").partition(";")[0] for one in found] == mistakes
 
 

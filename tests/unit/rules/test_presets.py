@@ -173,7 +173,7 @@ def test_a_rule_for_an_unknown_language_is_a_mistake(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
     path.write_text("[rules]\ncustom = [{ name = 'a', modules = ['os'], languages = ['cobol'] }]\n")
     with pytest.raises(ProfileError, match=f"{path}: rules.custom.0.languages: unknown language 'cobol'"):
-        load_profile(str(path)).check_languages(LANGUAGES.prepared)
+        load_profile(str(path)).check_languages(LANGUAGES.prepared, LANGUAGES.preloading)
 
 
 def test_the_profile_changes_severities_and_turns_rules_off(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class Noted:
         self.replaced: Mapping[Library, Library] = {}
         self.ran = False
         self.used: tuple[Library, ...] = ()
+        self.looked_for: frozenset[str] = frozenset()
 
     async def install(self, *_: object) -> Change:
         await anyio.lowlevel.checkpoint()
@@ -49,7 +50,11 @@ class Noted:
     def drop(self, reason: str) -> None:
         self.dropped = reason
 
-    def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
+    def missed(self, language: str) -> frozenset[str]:
+        assert language == "python"
+        return self.looked_for
+
+    async def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
         assert language == "python"
         self.used = installed
 
@@ -88,3 +93,13 @@ async def test_one_note_names_all_that_was_replaced_and_how_code_that_has_run_ge
     assert note.cause.startswith(named)
     assert (note.cause == named) != ran
     assert note.step == (Step.RESTART if ran else "")
+
+
+@pytest.mark.parametrize("ran", [True, False])
+async def test_a_note_says_if_code_that_has_run_goes_on_without_what_its_imports_looked_for(ran: bool) -> None:
+    noted = Noted(fails=False, ruled=False)
+    noted.ran = ran
+    noted.looked_for = frozenset({"a", "other"})
+    notes = (await noted.installed()).notes
+    assert [(note.code, note.step) for note in notes] == ([("libraries_unseen", Step.RESTART)] if ran else [])
+    assert not ran or " it imported before a was there" in notes[0].cause

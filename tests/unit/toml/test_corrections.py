@@ -37,7 +37,7 @@ def refusal(text: str, folder: Path) -> str:
     file = folder / "own.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ProfileError) as raised:
-        load_profile(str(file)).check_languages(load_languages().prepared)
+        load_profile(str(file)).check_languages(load_languages().prepared, load_languages().preloading)
     message = str(raised.value)
     assert message.startswith(f"{file}: ") and "\n" not in message
     return message.removeprefix(f"{file}: ")

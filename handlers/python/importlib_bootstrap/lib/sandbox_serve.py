@@ -77,6 +77,7 @@ class Runs:
         self._searched = (os.environ.get("SANDBOX_LIBRARIES", ""), self._workdir)
         self._exit_code = 0
         self._inspection = None
+        self._preloaded = ""
         self._told = False
         """Whether the session's report has said that the code has left something for the interpreter's exit."""
         self._reserve = _reserved()
@@ -94,6 +95,7 @@ class Runs:
         files, figures = Scan(self._workdir), listed(self._figures)
 
         self._inspection = None
+        self._preloaded = ""
         if request.get("inspect"):
             guard.run(self._prepare_inspection, request)
         error = guard.run(self._execute, request)
@@ -134,7 +136,7 @@ class Runs:
             f'"interrupted":{"true" if interrupted else "false"},'
             f'"files":[{",".join(map(quote, names))}],"files_omitted":{omitted},'
             f'"figures":[{",".join(map(quote, drawn))}]{waits}'
-            f"{'' if self._inspection is None else self._inspection.report}}}"
+            f"{'' if self._inspection is None else self._inspection.report}{self._preloaded}}}"
         )
         self._channel.end(request["nonce"], report)
         return True
@@ -148,6 +150,11 @@ class Runs:
     def _execute(self, request: dict) -> None:
         if self._guard.interrupted:
             raise KeyboardInterrupt  # it arrived between the request and this moment
+        if "preload" in request:
+            from sandbox_preload import preload
+
+            self._preloaded = f',"preloaded":{preload(request["preload"])}'
+            return
         variables = request["variables"]
         if "__stdin" in variables:
             self._channel.give(variables.pop("__stdin"))
