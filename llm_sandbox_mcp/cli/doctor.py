@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from ..backends.base import Backend, Check, Sandbox
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
@@ -180,27 +179,31 @@ async def _examine(
         except InstallFailed as error:
             rows.append(Check(f"{language.name} libraries", "degraded", *error.problem))
     if profile.pool.min and language.name in profile.pool.languages:
-        rows += await _preload(language, profile, sandbox, places)
+        rows += await _preload(language, profile, backend, sandbox, places)
     return rows
 
 
-async def _preload(language: Language, profile: Profile, sandbox: Sandbox, places: Places) -> list[Check]:
-    """What warm interpreters import while they wait, and what it costs."""
+async def _preload(
+    language: Language, profile: Profile, backend: Backend, like: Sandbox, places: Places
+) -> list[Check]:
+    """What warm interpreters import while they wait, and what it costs, tried in other sandboxes like this one."""
     if not (modules := modules_of(profile, language)):
         return []
-    name = f"{language.name} preload"
-    start = partial(start_interpreter, sandbox, places)
+    name, avoided = f"{language.name} preload", dict[str, str]()
+    step = f"name others in languages.{language.name}.preload, or install what is missing"
+    done = None
     try:
-        interpreter, done = await preload(await start(), start, modules, {}, sandbox.policy.memory)
-        await interpreter.close()
+        while done is None:
+            async with backend.sandbox(like.policy, like.image) as sandbox:
+                interpreter = await start_interpreter(sandbox, places)
+                done = await preload(interpreter, modules, avoided, sandbox.policy.memory)
     except SandboxError as error:
-        return [Check(name, "degraded", error.cause, f"name other modules in languages.{language.name}.preload")]
+        return [Check(name, "degraded", error.cause, step)]
     cost = f"{format_duration(done.seconds)} and {format_size(done.memory)} for each warm sandbox"
     detail = f"{', '.join(done.modules)}: {cost}" if done.modules else "nothing"
     if not done.skipped:
         return [Check(name, "ok", detail)]
     skipped = "; ".join(f"without {module}: {why}" for module, why in done.skipped.items())
-    step = f"remove it from languages.{language.name}.preload, or install it"
     return [Check(name, "degraded", f"{detail}; {skipped}", step)]
 
 

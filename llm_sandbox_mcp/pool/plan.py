@@ -35,7 +35,7 @@ class State(Enum):
     """Just made. A waiting request gets it now and starts the interpreter itself, which takes the same time."""
     WARM = auto()
     LOADING = auto()
-    """Warm; its interpreter is importing the modules that most code imports."""
+    """Warm; its interpreter is importing the modules that most code imports, for as long as that takes."""
     CHECKING = auto()
     """Warm; the pool is checking whether it still answers."""
     LEASED = auto()
@@ -191,8 +191,6 @@ class _Draft:
         elif self._free > 0:
             self._free -= 1
             self.opened.append(Opening(waiter.key, waiter.id))
-        elif loading := self._of(waiter.key, State.LOADING):
-            self._take(loading[0])
         else:
             self._block(waiter)
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -296,11 +295,11 @@ class Pool:
             self._step()
         elif owned.member.state is State.LOADING:
             assert owned.interpreter is not None  # it was warm
-            key = owned.member.key
-            start = partial(self._warm, sandbox, key.language)
-            owned.interpreter = await self._preloads.load(key, owned.interpreter, start)
-            now = anyio.current_time()
-            owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
+            if await self._preloads.load(owned.member.key, owned.interpreter):
+                now = anyio.current_time()
+                owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
+            else:
+                self._close_one(owned)
             self._step()
         elif owned.member.state is State.CHECKING:
             assert owned.interpreter is not None  # it was warm

@@ -1,7 +1,7 @@
 """What the interpreters of warm sandboxes import while they wait, and what was learned about it."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..base.results import Preload
 from ..languages.languages import Language
@@ -33,14 +33,17 @@ class Preloads:
         return any(module not in avoided for module in self._modules.get(key.language, ()))
 
     def of(self, language: str, image: str) -> Preload | None:
-        """What the last sandbox of the language imported, and what it did not."""
-        found = [last for key, last in self._last.items() if (key.language, key.image) == (language, image)]
-        return found[-1] if found else None
+        """What the last sandbox of the language imported, and what none does any more."""
+        keys = [key for key in self._avoided if (key.language, key.image) == (language, image)]
+        if not keys:
+            return None
+        return self._last.get(keys[-1]) or Preload((), dict(self._avoided[keys[-1]]), 0.0, 0)
 
-    async def load(
-        self, key: Key, interpreter: Interpreter, start: Callable[[], Awaitable[Interpreter]]
-    ) -> Interpreter:
-        """Imports the modules in an interpreter; returns it, or another one that `start` started."""
-        avoided, memory = self._avoided[key], key.policy.memory
-        interpreter, self._last[key] = await preload(interpreter, start, self._modules[key.language], avoided, memory)
-        return interpreter
+    async def load(self, key: Key, interpreter: Interpreter) -> bool:
+        """Imports the modules in an interpreter; false if its sandbox must not be used, and another should be tried."""
+        done = await preload(interpreter, self._modules[key.language], self._avoided[key], key.policy.memory)
+        if done is not None:
+            self._last[key] = done
+        else:
+            self._last.pop(key, None)
+        return done is not None

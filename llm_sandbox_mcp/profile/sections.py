@@ -212,11 +212,21 @@ class HandlersSection(Section):
     folders: Many[str]
 
 
+def _module(name: str) -> str:
+    if len(name) > _LONGEST_MODULE or not all(map(str.isidentifier, name.split("."))):
+        raise ValueError("is not the name of a module")
+    return name
+
+
+_LONGEST_MODULE = 200
+"""Characters."""
+
+
 class LanguageSection(Section):
     """What the operator sets for one language."""
 
     libraries: Many[str] = ()
-    preload: Many[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=200)]] = ()
+    preload: Annotated[Many[Annotated[str, AfterValidator(_module)]], Field(max_length=50)] = ()
     index: str = ""
     env: Mapping[str, str] = {}
     allow: Many[str] = ()

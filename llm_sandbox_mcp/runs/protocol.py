@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -67,6 +68,8 @@ class ReportedPreload(BaseModel):
     """Whether there is no such module."""
     memory: int = Field(default=0, ge=0, lt=2**50)
     """Bytes that the interpreter has for itself in addition."""
+    starts: Literal["", "threads", "processes", "connections"] = ""
+    """What it left that goes on by itself."""
     missed: tuple[str, ...] = Field(default=(), max_length=MAX_MISSED)
     """The modules that it looked for in vain."""
 

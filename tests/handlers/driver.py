@@ -185,12 +185,12 @@ class Runner:
     ) -> None:
         self.close()
 
-    def run(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> Run:
+    def run(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool | str) -> Run:
         """Sends the code, with further keys of the request, and waits for the end of the run."""
         self.send(code, variables, **asked)
         return self.finish()
 
-    def send(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool) -> None:
+    def send(self, code: str, variables: Mapping[str, Any] | None = None, **asked: bool | str) -> None:
         """Sends the code and returns at once; `finish` waits for the end of the run."""
         self.cell += 1
         self._interrupted = False
@@ -222,7 +222,7 @@ class Runner:
             raise ProtocolError("the frame on standard error has a payload")
         report = json.loads(channels["stdout"].payload or b"")
         keys = ["status", "exit_code", "result", "interrupted", "files", "files_omitted", "figures"]
-        if list(report)[: len(keys)] != keys or not {*report} <= {*keys, "inspection", "waits", "ended"}:
+        if list(report)[: len(keys)] != keys or not {*report} <= {*keys, "inspection", "preloaded", "waits", "ended"}:
             raise ProtocolError(f"the report's keys: {list(report)}")
         return Run(channels["stdout"].take(), channels["stderr"].take(), report)
 

@@ -331,7 +331,7 @@ def test_of_two_warm_sandboxes_a_request_gets_the_one_that_has_imported_its_modu
     assert (found.hand, found.load) == (((1, 3),), (2,))
 
 
-@pytest.mark.parametrize(("members", "taken"), [(1, True), (2, False)])
-def test_a_request_waits_for_a_sandbox_that_imports_modules_only_if_there_is_no_room(members: int, taken: bool) -> None:
-    found = planned([Member(1, PYTHON, State.LOADING, unloaded=True)], [Waiter(2, PYTHON)], max=members)
-    assert (found.open == (), (*found.blocked,)) == (taken, ())
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_request_waits_for_imports(most: int) -> None:
+    found = planned([Member(1, PYTHON, State.LOADING, unloaded=True)], [Waiter(2, PYTHON)], max=most)
+    assert (found.open, found.close) == (((), (1,)) if most == 1 else ((Opening(PYTHON, 2),), ()))

@@ -102,6 +102,7 @@ MISTAKES = {
     "limits.bogus": ["1"],
     "bogus.key": ["1"],
     "languages.python.bogus": ["1"],
+    "languages.python.preload": ['"numpy"', '[""]', '["a..b"]', '["a b"]', '["../x"]', f'["{"x" * 201}"]', str(["x"] * 51)],
 }
 
 

@@ -11,26 +11,40 @@ from sandbox_channel import quote
 
 _MISSED = 200
 """The most modules that the report names."""
+_ANEW = ("matplotlib.pyplot",)
+"""Modules that act on what the code has set before it imports them, and cost little without those they import."""
+_SO_DOMAIN, _AF_UNIX = 39, 1
 
 
 def preload(name: str) -> str:
     """Imports a module, and returns what the report says of it; raises the errors of its code."""
+    top = name.partition(".")[0]
     missed = _Missed()
-    before = _own_memory()
+    memory, connections = _own_memory(), _connections()
+    folder, mask = os.getcwd(), os.umask(0o022)
+    os.umask(mask)
     sys.meta_path.append(missed)
     try:
         importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+    except ModuleNotFoundError:
+        if top in missed.names:
             return '{"missing":true}'
         raise
     finally:
         sys.meta_path.remove(missed)
+        os.chdir(folder)
+        os.umask(mask)
+    if name in _ANEW:
+        parent, _, child = name.rpartition(".")
+        del sys.modules[name], sys.modules[parent].__dict__[child]
+    starts = "threads" if len(sys._current_frames()) > 1 else "processes" if _has_children() else ""
+    if not starts and _connections() > connections:
+        starts = "connections"
     _end_threads()
     gc.collect()
     gc.freeze()  # no later collection, such as that at the end of a run, looks at what modules consist of
     names = ",".join(map(quote, sorted(missed.names)[:_MISSED]))
-    return f'{{"memory":{max(0, _own_memory() - before)},"missed":[{names}]}}'
+    return f'{{"memory":{max(0, _own_memory() - memory)},"starts":"{starts}","missed":[{names}]}}'
 
 
 class _Missed:
@@ -49,6 +63,30 @@ def _own_memory() -> int:
     with open("/proc/self/statm") as file:
         resident, shared = map(int, file.read().split()[1:3])
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _connections() -> int:
+    """How many sockets of a network this process has open, or listens on."""
+    from _socket import SOL_SOCKET, socket
+
+    count = 0
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                found = socket(fileno=os.dup(number))
+                count += found.getsockopt(SOL_SOCKET, _SO_DOMAIN) != _AF_UNIX
+                found.close()
+        except OSError:
+            pass  # the descriptor of the list itself
+    return count
 
 
 def _end_threads() -> None:
