@@ -38,8 +38,7 @@ def as_libraries(
     included: list[str] = []
     renamed: list[str] = []
     for text in asked:
-        found = re.fullmatch(manager.name_pattern, text) if len(text) <= _LONGEST else None
-        start, end = found.span("name") if found is not None else (0, len(text))
+        start, end = _span_of_name(manager, text)
         name = text[start:end]
         if text in opened or len(text) > _LONGEST:
             libraries.append(text)
@@ -90,5 +89,13 @@ def _library_of(manager: Libraries, name: str) -> str:
 
 
 def _name_of(manager: Libraries, library: str) -> str:
-    found = re.fullmatch(manager.name_pattern, library)
-    return found["name"] if found is not None else library
+    start, end = _span_of_name(manager, library)
+    return library[start:end]
+
+
+def _span_of_name(manager: Libraries, text: str) -> tuple[int, int]:
+    """Where the name is in a library; all of it is if the pattern does not say."""
+    found = re.fullmatch(manager.name_pattern, text) if len(text) <= _LONGEST else None
+    if found is None or "name" not in found.re.groupindex:
+        return 0, len(text)
+    return found.span("name")

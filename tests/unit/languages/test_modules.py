@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ def test_one_note_names_all_that_are_meant() -> None:
 )
 def test_all_other_names_mean_what_they_say(language: str, asked: str) -> None:
     assert as_libraries(LANGUAGES[language], [asked]) == ((asked,), [])
+
+
+def test_a_pattern_need_not_say_what_the_name_is() -> None:
+    libraries = PYTHON.handler.libraries
+    assert libraries is not None
+    handler = PYTHON.handler.model_copy(update={"libraries": libraries.model_copy(update={"name_pattern": r"\w+"})})
+    assert as_libraries(replace(PYTHON, handler=handler), ["PIL", "thing"])[0] == ("pillow", "thing")
 
 
 def test_a_name_that_the_profile_opens_means_what_it_says() -> None:

@@ -102,7 +102,15 @@ MISTAKES = {
     "limits.bogus": ["1"],
     "bogus.key": ["1"],
     "languages.python.bogus": ["1"],
-    "languages.python.preload": ['"numpy"', '[""]', '["a..b"]', '["a b"]', '["../x"]', f'["{"x" * 201}"]', str(["x"] * 51)],
+    "languages.python.preload": [
+        '"numpy"',
+        '[""]',
+        '["a..b"]',
+        '["a b"]',
+        '["../x"]',
+        f'["{"x" * 201}"]',
+        str(["x"] * 51),
+    ],
 }
 
 
