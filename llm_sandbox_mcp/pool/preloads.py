@@ -33,11 +33,11 @@ class Preloads:
         return any(module not in avoided for module in self._modules.get(key.language, ()))
 
     def of(self, language: str, image: str) -> Preload | None:
-        """What the last sandbox of the language imported, and what none does any more."""
-        keys = [key for key in self._avoided if (key.language, key.image) == (language, image)]
-        if not keys:
+        """What the last sandbox of the language imported, and what none does any more; None if nothing is known yet."""
+        *_, key = None, *(key for key in self._avoided if (key.language, key.image) == (language, image))
+        if key is None or not (key in self._last or self._avoided[key]):
             return None
-        return self._last.get(keys[-1]) or Preload((), dict(self._avoided[keys[-1]]), 0.0, 0)
+        return self._last.get(key) or Preload((), dict(self._avoided[key]), 0.0, 0)
 
     async def load(self, key: Key, interpreter: Interpreter) -> bool:
         """Imports the modules in an interpreter; false if its sandbox must not be used, and another should be tried."""
