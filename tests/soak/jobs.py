@@ -159,7 +159,7 @@ class User:
     async def install(self) -> None:
         await self.state()
         found = await answer(self.client, "install_libraries", libraries=[LIBRARY], session_id=self.session)
-        require(LIBRARY in str(found), f"{LIBRARY} is missing: {found}")
+        require(LIBRARY in str(found["libraries"]) or found["unchanged"] == 1, f"{LIBRARY} is missing: {found}")
 
     async def copy(self) -> None:
         await self.state()
