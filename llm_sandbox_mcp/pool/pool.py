@@ -289,6 +289,7 @@ class Pool:
         if owned.member.state is State.OPENED:
             self._set_state(owned, State.WARMING)
             owned.interpreter = await self._warm(sandbox, owned.member.key.language)
+            await _look(sandbox)
             self._backoffs.pop(owned.member.key, None)
             now, unloaded = anyio.current_time(), self._preloads.left(owned.member.key)
             owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now, unloaded=unloaded)
@@ -296,6 +297,7 @@ class Pool:
         elif owned.member.state is State.LOADING:
             assert owned.interpreter is not None  # it was warm
             if await self._preloads.load(owned.member.key, owned.interpreter):
+                await _look(sandbox)
                 now = anyio.current_time()
                 owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
             else:
@@ -332,6 +334,12 @@ class Pool:
         self._last_error = str(error) or type(error).__name__
         if not isinstance(error, SandboxError):
             _log.error("a sandbox of the pool failed", exc_info=error)
+
+
+async def _look(sandbox: Sandbox) -> None:
+    """Looks at what a start or an import left, so that the first run looks only for what it leaves itself."""
+    await sandbox.usage()
+    await sandbox.new_outside()
 
 
 def _counts(states: list[State]) -> tuple[int, int, int, int]:
