@@ -14,7 +14,10 @@ from .plan import Key
 
 def modules_of(profile: Profile, language: Language) -> Sequence[str]:
     """The modules that warm interpreters of a language import: those that the operator names, or else those of the
-    default profile that are among the libraries."""
+    default profile that are among the libraries; none if its runner cannot do that."""
+    runner = language.handler.runner
+    if runner is None or not runner.preloads:
+        return ()
     modules, chosen = profile.preload(language.name)
     return modules if chosen else among(profile.language(language.name).libraries, modules, language)
 

@@ -152,8 +152,9 @@ class Profile(_Core):
                 reason = f"libraries cannot be prepared for {name}"
                 step = "remove the key, and install them in sessions"
                 yield self.mistake(f"languages.{name}.libraries", reason, step)
-        for name, section in self.languages.items():
-            if section.preload and name in prepared and name not in preloading:
+        for name in self.languages:
+            modules, chosen = self.preload(name)
+            if modules and chosen and name in prepared and name not in preloading:
                 reason = f"interpreters of {name} cannot import modules before any code asks"
                 yield self.mistake(f"languages.{name}.preload", reason, "remove the key")
 

@@ -205,3 +205,7 @@ def test_profiles_with_the_same_settings_are_equal_whatever_their_files_say_of_t
     assert (others[0].own_limits, others[2].unread) == (("pids",), ("kubernetes",))
     assert [other == docker for other in others] == [True] * 3
     assert docker != default
+
+
+def test_the_default_list_of_modules_is_no_mistake_where_another_handler_cannot_import_ahead() -> None:
+    assert list(load_profile().language_mistakes(load_languages().prepared, ())) == []
