@@ -19,6 +19,11 @@ from ..base.policy import LEAST, Network, NetworkMode, Policy
 from ..base.units import PositiveDuration, PositiveSize, Size, format_size
 from ..toml.model import Many, OptionalPath, Section
 
+_LONGEST_MODULE = 200
+"""Characters of the name of a module."""
+_MODULES = 50
+"""The most modules that an interpreter imports ahead."""
+
 
 def _enough_memory(size: int) -> int:
     if size < LEAST["memory"]:
@@ -218,15 +223,11 @@ def _module(name: str) -> str:
     return name
 
 
-_LONGEST_MODULE = 200
-"""Characters."""
-
-
 class LanguageSection(Section):
     """What the operator sets for one language."""
 
     libraries: Many[str] = ()
-    preload: Annotated[Many[Annotated[str, AfterValidator(_module)]], Field(max_length=50)] = ()
+    preload: Annotated[Many[Annotated[str, AfterValidator(_module)]], Field(max_length=_MODULES)] = ()
     index: str = ""
     env: Mapping[str, str] = {}
     allow: Many[str] = ()

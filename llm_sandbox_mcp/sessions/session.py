@@ -304,7 +304,8 @@ class Session:
 
     def missed(self, language: str) -> Collection[str]:
         """The modules that its interpreter of the language looked for in vain before any code asked."""
-        return (language in self._interpreters and self._interpreters[language].missed) or ()
+        interpreter = self._interpreters.get(language)
+        return (interpreter.missed or ()) if interpreter is not None else ()
 
     async def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
         """Takes note of the libraries that the session has now.

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from llm_sandbox_mcp import __version__
 from llm_sandbox_mcp.base.text import escape
 from llm_sandbox_mcp.cli.console import table
+from llm_sandbox_mcp.testing.profiles import plain_handlers
 
 from .command import ARGV, LIMIT, called, command, environment, ran, refused
 
@@ -131,6 +133,25 @@ def test_doctor_names_a_language_without_its_programs_and_the_others_run(tmp_pat
     assert (done.returncode, done.stdout) == (0, "on\n")
     said = refused("run", "--profile", str(profile), "--language", "absent", "-c", "1")
     assert "absent needs no-such-program, which /usr of this machine does not have; apt-get install absent" in said
+
+
+@pytest.mark.usefixtures("embedded")
+def test_doctor_says_what_warm_interpreters_import_and_what_not_and_why(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    handlers = plain_handlers(tmp_path / "handlers")
+
+    def row(modules: Sequence[str], more: str = "") -> str:
+        profile.write_text(f"[handlers]\nfolders = ['{handlers}']\n[languages.python]\npreload = {modules}\n{more}")
+        done = ran("doctor", "--profile", str(profile))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith("Code can run here.\n")
+        return " ".join(line for line in done.stdout.splitlines() if line.startswith("python preload "))
+
+    assert re.search(r"preload +ok +decimal: [\d.]+m?s and [\d.]+[KM]iB for each warm sandbox$", row(["decimal"]))
+    found = row(["decimal", "this", "nothing_there"])
+    assert re.search(r"preload +degraded +decimal: ", found)
+    assert found.endswith("; without this: it prints when it is imported; without nothing_there: it is not installed")
+    assert row([]) == row(["decimal"], "[pool]\nmin = 0\n") == ""
 
 
 def test_without_bubblewrap_nothing_runs(tmp_path: Path) -> None:

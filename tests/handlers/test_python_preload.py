@@ -36,9 +36,9 @@ def preloaded(runner: Runner, source: str) -> dict[str, Any]:
     ("source", "starts"),
     [
         ("x = 1", ""),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(50,), daemon=True).start()", "threads"),
-        ("import subprocess\nchild = subprocess.Popen(['sleep', '50'])", "processes"),
-        ("import os, time\nos.fork() or time.sleep(50)", "processes"),
+        ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()", "threads"),
+        ("import subprocess\nchild = subprocess.Popen(['sleep', 'infinity'])", "processes"),
+        ("import os, signal\nos.fork() or signal.pause()", "processes"),
         ("import socket\nlistening = socket.create_server(('127.0.0.1', 0))", "connections"),
         ("import socket\npair = socket.socketpair()", ""),
     ],
