@@ -185,8 +185,8 @@ class Session:
     ) -> tuple[Library, ...]:
         """Installs libraries into the sandbox, and returns all that are installed there now.
 
-        `InstallFailed` contains the last lines of the package manager. The last line of progress says which libraries
-        have another version now, if any do.
+        `InstallFailed` contains the last lines of the package manager. Notes are the last lines of progress: which
+        libraries have another version now, and what only a restart lets code find.
         """
         ask = self._ask(None, {"libraries": libraries, "language": language})
         done = await self._service.install(ask, Listener(None, on_progress))
