@@ -1,12 +1,13 @@
 """Connects the parts of one server, for as long as a scope lasts."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from .aio.tasks import open_tasks
 from .backends import create
-from .backends.base import Backend, Sandbox, Surroundings
+from .backends.base import Backend, Sandbox, Surroundings, Zygote
+from .backends.layout import PATH
 from .files.artifacts import ArtifactStore
 from .files.watching import WatchedFolders
 from .host.audit import Audit
@@ -87,7 +88,7 @@ async def open_service(
             async def warm_up(sandbox: Sandbox, name: str) -> Interpreter:
                 interpreter = await start_interpreter(sandbox, await preparer.places(languages[name]))
                 # Twice: R compiles the code of its runner at the second use, which would cost the first run 90 ms.
-                for _ in range(2):
+                for _ in range(1 if interpreter.missed is not None else 2):
                     await interpreter.check(WARM_UP)
                 return interpreter
 
@@ -103,8 +104,16 @@ async def open_service(
                         await installer.install(sandbox, await preparer.places(languages[name]), libraries)
                     yield
 
+            async def zygote_of(name: str, modules: Sequence[str], missed: frozenset[str]) -> Zygote | None:
+                if not modules or profile.pool.libraries.get(name):
+                    return None
+                places, runner = await preparer.places(languages[name]), languages[name].handler.runner
+                assert runner is not None  # it has imported the modules
+                argv, environment = places.argv(runner.argv), places.env(PATH)
+                return Zygote(tuple(argv), tuple(environment.items()), tuple(modules), missed)
+
             modules = {name: modules_of(profile, languages[name]) for name in profile.pool.languages}
-            pool = Pool(backend, profile.pool, warm_up, attach, owners, Preloads(modules))
+            pool = Pool(backend, profile.pool, warm_up, attach, owners, Preloads(modules, zygote_of))
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)

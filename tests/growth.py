@@ -40,6 +40,8 @@ _shared: dict[str, Counter[str]] = defaultdict(Counter)
 """Resources for more than one test that were created in the middle of a test."""
 CONNECTIONS = {"docker": 32, "podman": 32, "kubernetes": 32}
 """How many idle connections to an engine a server keeps at most."""
+_ZYGOTE, _ZYGOTES = "llm_sandbox_mcp.backends.em*.forking.Zygotes._keep", 2
+"""The task that owns a process of which sandboxes are forks; one without libraries, and one with those of Python."""
 _kept: list[Held] = []
 """What shared servers may still have open after each test."""
 
@@ -80,9 +82,10 @@ def kept(backend: str) -> Iterator[None]:
     """For a server that several tests use: everything that is open now may be open after any of these tests.
 
     For example, sandboxes that are opened in advance while the next test begins. Also allowed are all idle connections
-    that the server may have to its engine.
+    that the server may have to its engine, and the processes that wait to be forked.
     """
     most = dict(_held_by_loop())
+    most["tasks"] = most.get("tasks", Counter()) + Counter({_ZYGOTE: _ZYGOTES})
     most["descriptors"] = most["descriptors"] + Counter({"socket:[*]": CONNECTIONS.get(backend, 0)})
     _kept.append(most)
     try:

@@ -26,6 +26,7 @@ _POLL = 0.05
 """Seconds. Each check takes tens of milliseconds of processor time, which the awaited processes need as well."""
 _ENGINES = (CACHE.name, "/run/runc", "/run/netns", "/containerd/", "/kubelet")
 """Parts of paths where engines on this machine mount what they need: engines of any tests, and other engines."""
+_LAUNCHER, _MAPPER, _ZYGOTES_PARENT, _ZYGOTE = "launcher", "mapper", "bubblewrap of a zygote", "zygote"
 DISK = "a-disk-of-its-own"
 """Part of the path where another test, at the same time, mounts a disk."""
 _KEPT = (
@@ -137,12 +138,31 @@ def _descendants() -> set[str]:
         parent = stat[stat.rindex(b")") + len(") S ") :].partition(b" ")[0]
         children.setdefault(parent, []).append((entry, stat))
     found: set[str] = set()
-    waiting = [b"%d" % os.getpid()]
+    waiting = [(b"%d" % os.getpid(), "")]
     while waiting:
-        for pid, stat in children.get(waiting.pop(), ()):
-            found.add(_described(stat.decode(errors="replace")))
-            waiting.append(pid)
+        pid, kind = waiting.pop()
+        for child, stat in children.get(pid, ()):
+            inner = _lasting(child, stat, kind)
+            waiting.append((child, inner))
+            if inner in ("", _LAUNCHER):
+                found.add(_described(stat.decode(errors="replace")))
     return found
+
+
+def _lasting(pid: bytes, stat: bytes, parent: str) -> str:
+    """What kind of process of a launcher this is, by that of its parent; empty for all that ends with a sandbox.
+
+    As long as there is a launcher, processes may wait for sandboxes to be forked from them, and one gives these uids.
+    """
+    if parent == _ZYGOTES_PARENT:
+        return _ZYGOTE
+    command = b""
+    if b"(bwrap)" in stat or b"(python" in stat:
+        with suppress(OSError), open(b"/proc/%b/cmdline" % pid, "rb") as file:
+            command = file.read()
+    if b"embedded.launcher" in command:
+        return _MAPPER if parent == _LAUNCHER else _LAUNCHER
+    return _ZYGOTES_PARENT if parent == _LAUNCHER and b"/opt/zygote.py" in command else ""
 
 
 def _described(stat: str) -> str:

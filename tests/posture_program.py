@@ -57,6 +57,8 @@ async def main() -> None:
         anyio.create_task_group() as tasks,
     ):
         with anyio.fail_after(60):
+            # First: afterwards all sandboxes are forks, if any is.
+            probed = {check.name: check.state for check in await service.backend.probe()}
             counted = await execute(service, COUNT_LAYERS, keep_session=False)
             session = await execute(service, NAMED.format(name))
             shell = await execute(service, "sleep 3000 & echo on", language="bash", session_id=session.session_id)
@@ -75,7 +77,6 @@ async def main() -> None:
             tasks.start_soon(index.serve, hang)
             tasks.start_soon(install, service, ["numpy"])
             await requested.wait()
-            probed = {check.name: check.state for check in await service.backend.probe()}
         print(json.dumps({"layers": int(counted.result or -1), "probed": probed}), flush=True)
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
         tasks.cancel_scope.cancel()

@@ -111,6 +111,8 @@ class Watched:
     """The processes of each sandbox, PID 1 first."""
     outside: tuple[Process, ...]
     """Processes outside of the sandboxes that the server runs for them."""
+    zygotes: tuple[Process, ...]
+    """The processes of which sandboxes are forks."""
     name: str
 
     @property
@@ -184,7 +186,11 @@ def _look(pid: int, said: Mapping[str, Any], users: range, name: str) -> Watched
     own = server.namespace("pid")
     inside = [process for process in below if process.namespace("pid") != own]
     spaces = dict.fromkeys(process.namespace("pid") for process in inside)
-    sandboxes = tuple(tuple(process for process in inside if process.namespace("pid") == space) for space in spaces)
-    assert all(first.status("NSpid").split()[-1] == "1" for first, *_ in sandboxes)
+    found = [tuple(process for process in inside if process.namespace("pid") == space) for space in spaces]
     outside = [process for process in below if process.read("comm").strip() in ("bwrap", "slirp4netns")]
-    return Watched(server, said, users, sandboxes, tuple(process for process in outside if process not in inside), name)
+    starting = [process for process in outside if process not in inside and "/opt/zygote.py" in process.read("cmdline")]
+    waiting = {zygote for one in starting for zygote in one.children()}
+    sandboxes = tuple(processes for processes in found if processes[0] not in waiting)
+    assert all(first.status("NSpid").split()[-1] == "1" for first, *_ in sandboxes)
+    others = tuple(process for process in outside if process not in inside and process not in starting)
+    return Watched(server, said, users, sandboxes, others, tuple(waiting), name)

@@ -124,6 +124,21 @@ class Completed:
     stderr: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Zygote:
+    """An interpreter that waits with modules imported, of which sandboxes can be forks."""
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    modules: tuple[str, ...]
+    missed: frozenset[str] = field(default=frozenset(), compare=False)
+    """What the modules have looked for in vain."""
+
+    def equals(self, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """Whether a process with this argv and environment would be the same but for the modules."""
+        return (self.argv, dict(self.environment)) == (tuple(argv), dict(environment))
+
+
 class Process(AsyncResource):
     """A process in a sandbox: three byte streams, an end, and signals to its process group.
 
@@ -177,6 +192,8 @@ class Sandbox(ABC):
     """The search path for programs in it."""
     processes: Collection[Process] = ()
     """The processes that were started in it and have not been closed."""
+    zygote: Zygote | None = None
+    """The one of which the next process that equals it is a fork, with its modules; None once there was one."""
     mounted: Collection[View] = ()
     """The views that it has as mounts, read-only; all others are to be copied into it."""
 
@@ -388,6 +405,9 @@ class Backend(ABC):
     environment: str = ""
     """The folder of the environment in every image; empty if the host prepares environments and mounts them."""
 
+    forks = False
+    """Whether sandboxes can be forks of a zygote."""
+
     images: Images | None = None
     """Operations on its images; None if the engine has no images."""
 
@@ -428,8 +448,12 @@ class Backend(ABC):
         return min(self.room(), key=lambda room: room.sandboxes)
 
     @abstractmethod
-    def sandbox(self, policy: Policy, image: str = "") -> AbstractAsyncContextManager[Sandbox]:
+    def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None
+    ) -> AbstractAsyncContextManager[Sandbox]:
         """Opens a sandbox that lives as long as the scope; `image` is one that `image_of` returned.
+
+        It is a fork of `zygote` if the backend `forks` and this one is ready; nothing waits for that.
 
         Raises `EngineUnavailable` or `StartFailed`. Leaving the scope ends every process and frees everything; this is
         shielded from cancellation and bounded in time.

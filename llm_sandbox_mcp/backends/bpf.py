@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from errno import ENOSYS, EPERM
 from itertools import groupby
 
-from .calls import CALLS, LOW_HALF, MACHINES, Rule, Verdict
+from .calls import CALLS, LOW_HALF, MACHINES, Call, Rule, Verdict
 
 # Kernel ABI, https://docs.kernel.org/userspace-api/seccomp_filter.html: AUDIT_ARCH_* of linux/audit.h, and the offsets
 # in struct seccomp_data. Both machines are little-endian, so the low half of an argument comes first.
@@ -22,14 +22,14 @@ _Ranges = tuple[tuple[int, Verdict], ...]
 """Numbers of calls, each with the verdict on this call and on those after it, up to the next."""
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, calls: Mapping[str, Call] = CALLS) -> bytes:
     """The filter for `machine` (one of `MACHINES`): an array of struct sock_filter, 8 bytes each.
 
     ValueError for a machine whose numbers are not in the table.
     """
     if machine not in MACHINES:
         raise ValueError(f"there is no system call filter for {machine!r}, only for {', '.join(MACHINES)}")
-    verdicts = {call.numbers[machine]: call.verdict for call in CALLS.values() if machine in call.numbers}
+    verdicts = {call.numbers[machine]: call.verdict for call in calls.values() if machine in call.numbers}
     rules = [verdict for verdict in dict.fromkeys(verdicts.values()) if isinstance(verdict, tuple)]
     errors = sorted({EPERM, ENOSYS, *(condition.error for rule in rules for case in rule for condition in case)})
     code = _Assembler()

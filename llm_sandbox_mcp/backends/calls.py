@@ -223,3 +223,10 @@ CALLS: Mapping[str, Call] = {
 }
 """Calls that code may make, and calls that return an error: EPERM, or ENOSYS as on a kernel without them, if programs
 probe for them and have an alternative. A call that is not here, such as a newer one, does not exist."""
+
+FOR_ZYGOTES: Mapping[str, Call] = {
+    **CALLS,
+    **{name: CALLS[name]._replace(verdict=ALWAYS) for name in ("clone", "mount", "unshare")},
+}
+"""What an interpreter may do of which sandboxes are forks: it also makes namespaces and mounts for them. No code runs
+in it, and each fork is under `CALLS` before it reads a request."""

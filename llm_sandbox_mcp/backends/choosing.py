@@ -12,7 +12,7 @@ from ..base.errors import EngineUnavailable, SandboxError
 from ..base.messages import Problem, joined
 from ..base.policy import Policy
 from ..base.results import OnProgress
-from .base import Backend, Check, Images, Sandbox
+from .base import Backend, Check, Images, Sandbox, Zygote
 from .room import Room
 
 AUTO = "auto"
@@ -57,6 +57,10 @@ class Chosen(Backend):
     def images(self) -> Images | None:  # type: ignore[override]
         return self._choice.images if self._choice else None
 
+    @property
+    def forks(self) -> bool:  # type: ignore[override]
+        return self._choice.forks if self._choice else False
+
     def image_of(self, language: str) -> str:
         return self._choice.image_of(language) if self._choice else ""
 
@@ -84,8 +88,8 @@ class Chosen(Backend):
         return [Check("backend", "ok", "; ".join([f"{choice.name}, chosen by auto", *others])), *await choice.probe()]
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
-        async with (await self.chosen()).sandbox(policy, image) as sandbox:
+    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+        async with (await self.chosen()).sandbox(policy, image, zygote) as sandbox:
             yield sandbox
 
     async def tell(self, on_progress: OnProgress) -> None:

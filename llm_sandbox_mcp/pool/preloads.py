@@ -1,15 +1,20 @@
 """What the interpreters of warm sandboxes import while they wait, and what was learned about it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from ..backends.base import Zygote
 from ..base.results import Preload
 from ..languages.languages import Language
 from ..languages.modules import among
 from ..profile.profile import Profile
 from ..runs.interpreter import Interpreter
-from ..runs.preloading import preload
+from ..runs.preloading import fits, preload
 from .plan import Key
+
+ZygoteOf = Callable[[str, Sequence[str], frozenset[str]], Awaitable[Zygote | None]]
+"""Makes a zygote of a language that imports modules, and knows what these miss; None if there are none to import, or
+others when a sandbox starts."""
 
 
 def modules_of(profile: Profile, language: Language) -> Sequence[str]:
@@ -25,8 +30,11 @@ def modules_of(profile: Profile, language: Language) -> Sequence[str]:
 class Preloads:
     """The modules for each language. What goes wrong with a module once is not tried again in the same pool."""
 
-    def __init__(self, modules: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, modules: Mapping[str, Sequence[str]], zygote_of: ZygoteOf | None = None) -> None:
+        """`zygote_of` makes a zygote of what was imported; without it there is none."""
         self._modules = modules
+        self._zygote_of = zygote_of
+        self._zygotes: dict[Key, Zygote] = {}
         self._avoided: dict[Key, dict[str, str]] = defaultdict(dict)
         self._last: dict[Key, Preload] = {}
 
@@ -34,6 +42,14 @@ class Preloads:
         """Whether there is anything to import in an interpreter of such a sandbox."""
         avoided = self._avoided.get(key, {})
         return any(module not in avoided for module in self._modules.get(key.language, ()))
+
+    def zygote(self, key: Key) -> Zygote | None:
+        """The interpreter of which such a sandbox should be a fork, with the modules that a sandbox has imported, under
+        this or another policy."""
+        if key in self._zygotes:
+            return self._zygotes[key]
+        alike = (one for one in self._zygotes if (one.language, one.image) == (key.language, key.image))
+        return next((self._zygotes[one] for one in alike if fits(self._last[one].memory, key.policy.memory)), None)
 
     def of(self, language: str, image: str) -> Preload | None:
         """What the last sandbox of the language imported, and what none does any more; None if nothing is known yet."""
@@ -47,6 +63,11 @@ class Preloads:
         done = await preload(interpreter, self._modules[key.language], self._avoided[key], key.policy.memory)
         if done is not None:
             self._last[key] = done
+            missed = interpreter.missed or frozenset()
+            zygote = await self._zygote_of(key.language, done.modules, missed) if self._zygote_of else None
+            if zygote is not None:
+                self._zygotes[key] = zygote
         else:
             self._last.pop(key, None)
+            self._zygotes.pop(key, None)
         return done is not None

@@ -37,7 +37,11 @@ class Kernel:
     @classmethod
     async def start(cls, sandbox: Sandbox, places: Places, runner: Runner) -> "Kernel":
         """Starts the runner; its first request can be sent even before it is up."""
-        return cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)), exits=runner.exits)
+        zygote = sandbox.zygote
+        kernel = cls(await sandbox.spawn(places.argv(runner.argv), places.env(sandbox.path)), exits=runner.exits)
+        if zygote is not None and sandbox.zygote is None:
+            kernel.missed = zygote.missed
+        return kernel
 
     async def run(self, request: RunRequest, cell: int) -> Outcome:
         """Runs code to its end; one run at a time.

@@ -54,11 +54,16 @@ async def preload(
         seconds += outcome.duration
         taken += outcome.report.preloaded.memory
         interpreter.missed |= set(outcome.report.preloaded.missed)
-        if taken * 2 > memory:
+        if not fits(taken, memory):
             reason = f"more than half of the {format_size(memory)} that a sandbox has would be gone"
             avoided.update({one: reason for one in modules if one not in avoided})
             return None
     return Preload(tuple(loaded), {**avoided, **missing}, round(seconds, 3), taken)
+
+
+def fits(taken: int, memory: int) -> bool:
+    """Whether modules that take so many bytes leave enough of the memory that a sandbox has."""
+    return taken * 2 <= memory
 
 
 def _problem(outcome: Outcome) -> str:

@@ -318,6 +318,8 @@ class Session:
             await self._interpreters.pop(language).close()
         elif interpreter is not None:
             interpreter.use_libraries(installed)
+        if self._lease is not None:
+            self._lease.sandbox.zygote = None  # whose modules are the same
 
     def told_of(self, losses: Collection[Loss | None]) -> None:
         """Takes note that a caller has the result of a run that reports these losses, so that later runs need not."""

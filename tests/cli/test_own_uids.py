@@ -67,7 +67,7 @@ def test_each_sandbox_has_one_of_the_lent_uids(ordinary_packages: Path, folder: 
     found = sessions(ordinary_packages, folder, lent=True)
     assert found["uids"][:2] == [
         "ok",
-        f"each sandbox has its own unprivileged uid, one of 65536 that /etc/subuid lends to uid {ordinary.USER}",
+        f"each sandbox has its own unprivileged uid, one of 65535 that /etc/subuid lends to uid {ordinary.USER}",
     ]
     assert found["launcher"] == ordinary.USER
     assert len(found["sandboxes"]) >= 2

@@ -28,7 +28,7 @@ PROGRAM = '#include <fstream>\nint main() { std::ofstream("made.txt") << "made";
 FIGURE = "open('out.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')"
 
 LOOKS = {
-    "embedded/backend.py": ("_command",),
+    "embedded/backend.py": ("_command", "_zygote_command"),
     "embedded/sandbox.py": ("lacking",),
     # A folder with so few entries that a thread would take longer, and the table of file types, which is read once.
     "backends/scanning.py": ("_walk",),

@@ -70,7 +70,9 @@ class PlainBackend(base.Backend):
         return 0
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[base.Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: base.Zygote | None = None
+    ) -> AsyncIterator[base.Sandbox]:
         number = os.urandom(8).hex()
         folder = self._surroundings.runtime / "plain" / number
         places = {WORKDIR: folder / "sandbox", HOME: folder / "home"}

@@ -16,6 +16,8 @@ if sys.version_info < (3, 8):  # noqa: UP036 - an image can have any version
     sys.exit("Python 3.8 or newer is required, but this is " + found + "; use an image with a newer Python")
 
 from sandbox_serve import serve, set_up
+from sandbox_zygote import wait
 
 if __name__ == "__main__":
+    wait()
     serve(*set_up())

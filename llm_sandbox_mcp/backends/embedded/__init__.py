@@ -18,7 +18,8 @@ def create(settings: "Settings", surroundings: "Surroundings") -> "Backend":
         return UnsupportedSystem()
     from .backend import open_embedded
 
-    return open_embedded(settings.embedded.bwrap, settings.embedded.slirp4netns, surroundings)
+    section = settings.embedded
+    return open_embedded(section.bwrap, section.slirp4netns, surroundings, zygotes=section.zygotes)
 
 
 def __getattr__(name: str) -> object:

@@ -6,6 +6,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -17,17 +18,24 @@ from ...base.open_folders import View
 from ...base.policy import Policy
 from ...host.server_folder import is_alive, make_public, sweep
 from .. import room
-from ..base import Backend, Check, Sandbox, Surroundings, Usage
+from ..base import Backend, Check, Sandbox, Surroundings, Usage, Zygote
 from ..room import Room
 from ..scanning import CLOSING
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
+from .forking import Zygotes
 from .launching import Launched, LauncherClient, launcher_gone, open_launcher
 from .sandbox import EmbeddedSandbox
 from .showing import Mountable
 from .staging import Stage, write_stage
 from .uids import MOST
 
+_TRIAL = Policy(
+    memory=1 << 28, cpus=1, pids=16, disk=1 << 20, files=16, file_size=1 << 20, timeout=1, grace=1, cpu_time=1, output=1
+)
+"""For the first fork of all, if the widest policy is not known."""
+_ROW = "zygotes"
+_LEND = "lend more to the server's user in /etc/subuid and /etc/subgid"
 _START = 20.0
 """Seconds for a sandbox to come up, which takes 15 ms on an idle machine."""
 _FAILURES = 3
@@ -41,8 +49,9 @@ class EmbeddedBackend(Backend):
 
     name = "embedded"
 
-    def __init__(self, bwrap: str, slirp: str, surroundings: Surroundings) -> None:
-        """`slirp` is the program that opens networks; empty if no policy will need an open network."""
+    def __init__(self, bwrap: str, slirp: str, surroundings: Surroundings, *, zygotes: bool) -> None:
+        """`slirp` is the program that opens networks; empty if no policy will need an open network. `zygotes`: whether
+        sandboxes may be forks of processes that wait."""
         self._bwrap = bwrap
         self._slirp = slirp
         self._surroundings = surroundings
@@ -50,6 +59,10 @@ class EmbeddedBackend(Backend):
         self._ready = anyio.Event()
         self._failure: EngineUnavailable | None = None
         self._launcher: LauncherClient | None = None
+        self._reason = _reason(surroundings, wanted=zygotes)
+        """Why sandboxes are not to be forks; empty if they are."""
+        self.forks = not self._reason
+        self._zygotes: Zygotes | None = None
         self._uids = itertools.count(secrets.randbelow(MOST))
         self._landlock = landlock.version()
         self._closing = anyio.CapacityLimiter(CLOSING)
@@ -70,8 +83,22 @@ class EmbeddedBackend(Backend):
     async def probe(self) -> list[Check]:
         await self._ready.wait()
         launcher = self._launcher
-        rows = [*await probe.checks(self._bwrap, launcher), await self.limits()]
+        rows = [*await probe.checks(self._bwrap, launcher), await self.limits(), *await self._zygote_row()]
         return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
+
+    async def _zygote_row(self) -> list[Check]:
+        """Whether sandboxes are forks, and if not, why."""
+        if self._launcher is None or self._launcher.gone:
+            return []
+        if not self.forks:
+            return [Check(_ROW, "ok", f"off, {self._reason}; sandboxes start more slowly")]
+        if not self._launcher.can_fork:
+            return [Check(_ROW, "degraded", "off: they need a uid of their own, and only one is lent", _LEND)]
+        obstacle = await self._zygotes.obstacle() if self._zygotes is not None else "the launcher has ended"
+        if obstacle:
+            fix = f"{probe.remedy()}; or set embedded.zygotes = false, and sandboxes start as they do now"
+            return [Check(_ROW, "degraded", f"off, so that sandboxes start more slowly: {obstacle}", fix)]
+        return [Check(_ROW, "ok", "on: each sandbox is a fork of a process that waits, Python's with its libraries")]
 
     def room(self) -> Sequence[Room]:
         count = len(self._launcher.uids) if self._launcher else 0
@@ -90,8 +117,32 @@ class EmbeddedBackend(Backend):
         return await anyio.to_thread.run_sync(_sweep, self._surroundings.runtime.parent)
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
-        launcher = await self._engine()
+    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+        launcher, zygotes = await self._engine(), self._zygotes
+        async with AsyncExitStack() as scope:
+            failed: dict[Zygote, str] = {}
+            sandbox: EmbeddedSandbox | None = None
+            for parent, name in zygotes.parents(zygote) if zygotes is not None else ():
+                try:
+                    sandbox = await scope.enter_async_context(self._opened(launcher, policy, name))
+                except StartFailed as error:
+                    failed[parent] = error.cause
+                    continue
+                sandbox.zygote = parent if parent.modules else None
+                break
+            if sandbox is None:
+                sandbox = await scope.enter_async_context(self._opened(launcher, policy))
+            if zygotes is not None:
+                # Only now: another way has worked, so memory and processes do not lack.
+                for parent, cause in failed.items():
+                    zygotes.failed(parent, cause)
+            yield sandbox
+
+    @asynccontextmanager
+    async def _opened(
+        self, launcher: LauncherClient, policy: Policy, parent: str = ""
+    ) -> AsyncIterator[EmbeddedSandbox]:
+        """A sandbox, as a fork of the zygote with this id if one is given."""
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launched: Launched | None = None
@@ -104,10 +155,14 @@ class EmbeddedBackend(Backend):
         sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing)
         try:
             with theirs:
-                views = self._views(launcher)
-                sandbox.mounted = tuple(view for view, folder in views.items() if folder is not None)
-                command = self._command(launcher, policy, views)
-                launched = await launcher.launch(name, command, uid, _limits(policy), theirs)
+                if parent:
+                    about = bubblewrap.about_fork(policy, lacking=launcher.lacking, landlock=self._landlock)
+                    launched = await launcher.fork(name, parent, uid, _limits(policy), about, theirs)
+                else:
+                    views = self._views(launcher)
+                    sandbox.mounted = tuple(view for view, folder in views.items() if folder is not None)
+                    command = self._command(launcher, policy, views)
+                    launched = await launcher.launch(name, command, uid, _limits(policy), theirs)
             self._tasks.start_soon(sandbox.serve)
             await self._await_start(launcher, sandbox, launched)
             if policy.network.mode == "open":
@@ -150,6 +205,9 @@ class EmbeddedBackend(Backend):
                 if started:
                     self._launcher = launcher
                 if started and limits.state != "missing":
+                    if self.forks and launcher.can_fork:
+                        start, try_out = partial(self._zygote_command, launcher), partial(self._try_out, launcher)
+                        self._zygotes = Zygotes(launcher, start, try_out, tasks)
                     self._ready.set()
                 else:
                     tasks.cancel_scope.cancel()
@@ -158,11 +216,16 @@ class EmbeddedBackend(Backend):
             failures = 0 if started else failures + 1
         raise EngineUnavailable("the sandbox launcher does not start", "see the server's log")
 
+    async def _try_out(self, launcher: LauncherClient, name: str) -> None:
+        async with self._opened(launcher, self._surroundings.policy or _TRIAL, name):
+            pass
+
     async def _follow(self, launcher: LauncherClient) -> None:
         await launcher.serve()
         if self._launcher is launcher:
             # It has ended, and its sandboxes with it. From now on, a request for a sandbox waits for the next launcher.
             self._ready = anyio.Event()
+            self._zygotes = None
 
     def _check_limits(self, launcher: LauncherClient | None) -> Check:
         return self._surroundings.held(probe.limits(launcher))
@@ -212,8 +275,25 @@ class EmbeddedBackend(Backend):
         return {view: places.get(view) for view in self._surroundings.views}
 
     def _command(self, launcher: LauncherClient, policy: Policy, views: Mapping[View, Path | None]) -> list[str]:
+        return bubblewrap.command(
+            self._program(),
+            self._mounts(launcher, views),
+            policy,
+            interpreter=probe.INTERPRETER,
+            lacking=launcher.lacking,
+            landlock=self._landlock,
+        )
+
+    def _zygote_command(self, launcher: LauncherClient, zygote: Zygote) -> list[str]:
+        mounts, environment = self._mounts(launcher, {}), dict(zygote.environment)
+        return bubblewrap.zygote(self._program(), mounts, zygote.argv, environment, own_user=bool(launcher.uids))
+
+    def _program(self) -> str:
+        return shutil.which(self._bwrap) or self._bwrap
+
+    def _mounts(self, launcher: LauncherClient, views: Mapping[View, Path | None]) -> bubblewrap.Mounts:
         stage = Stage(launcher.places["stage"])
-        mounts = bubblewrap.Mounts(
+        return bubblewrap.Mounts(
             etc=stage.etc,
             handlers=stage.handlers,
             environments={
@@ -222,15 +302,20 @@ class EmbeddedBackend(Backend):
             },
             tools={self._surroundings.tools.name: launcher.places["tools"]},
             init=stage.init,
+            zygote=stage.zygote,
             resolving=stage.resolving,
             empty=stage.empty,
             terminals=stage.terminals if launcher.own_terminals else None,
             views={view.place: folder for view, folder in views.items()},
         )
-        program = shutil.which(self._bwrap) or self._bwrap
-        return bubblewrap.command(
-            program, mounts, policy, interpreter=probe.INTERPRETER, lacking=launcher.lacking, landlock=self._landlock
-        )
+
+
+def _reason(surroundings: Surroundings, *, wanted: bool) -> str:
+    if not wanted:
+        return "as the profile says (embedded.zygotes)"
+    if surroundings.open_network:
+        return "since sandboxes have an open network, which forks cannot have"
+    return "since sandboxes see folders of this machine, which forks cannot" if surroundings.views else ""
 
 
 def _limits(policy: Policy) -> dict[str, float]:
@@ -239,7 +324,7 @@ def _limits(policy: Policy) -> dict[str, float]:
     return {"memory": policy.memory, "pids": policy.pids + own, "cpus": policy.cpus}
 
 
-def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> EmbeddedBackend:
+def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings, *, zygotes: bool = True) -> EmbeddedBackend:
     """The backend with these programs; `ProfileError` if the profile needs a network that is not available."""
     slirp = slirp4netns if surroundings.open_network else ""
     missing = next((row for row in probe.open_network(slirp) if row.state == "missing"), None) if slirp else None
@@ -247,7 +332,7 @@ def open_embedded(bwrap: str, slirp4netns: str, surroundings: Surroundings) -> E
         raise ProfileError(f'"open" is not available here: {missing.detail}', missing.fix, key="network.mode")
     for folder in (*surroundings.environments, surroundings.tools):
         make_public(folder)
-    return EmbeddedBackend(bwrap, slirp, surroundings)
+    return EmbeddedBackend(bwrap, slirp, surroundings, zygotes=zygotes)
 
 
 async def _end(launcher: LauncherClient, name: str, launched: Launched | None) -> None:

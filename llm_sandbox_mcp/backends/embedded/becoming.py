@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from dataclasses import dataclass
 
 from .. import libc
-from . import cgroup_files, connecting, terminals, uids
+from . import cgroup_files, connecting, terminals, uids, zygotes
 from .forked import to_the_end
 
 TYPE_CHECKING = False
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 CONTROL_FD = 3
 SECCOMP_FD = 4
-"""The two descriptors that bubblewrap finds open, next to its standard streams."""
+USERNS_FD = 5
+"""The descriptors that bubblewrap finds open, next to its standard streams; the third only for a zygote."""
 
-SECCOMP = "seccomp.bpf"
-"""The system call filter, a file in the folder that is shown as `stage`."""
+SECCOMP, ZYGOTE_SECCOMP = "seccomp.bpf", "zygote.bpf"
+"""The system call filters of sandboxes and of zygotes, files in the folder that is shown as `stage`."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,30 @@ def become_bubblewrap(
         os.dup2(seccomp, SECCOMP_FD)
         os.dup2(control, CONTROL_FD)
         os.closerange(max(CONTROL_FD, SECCOMP_FD) + 1, os.sysconf("SC_OPEN_MAX"))
+        os.execve(argv[0], argv, {})
+
+
+def become_zygote(
+    argv: list[str], uid: int | None, entry: Entry, control: int, log: int, namespace: int | None
+) -> None:
+    """Drops all privileges and becomes the bubblewrap of a zygote; never returns.
+
+    `namespace` is the user namespace that it enters; None if it makes one of its own. Its standard streams are pipes,
+    as those of the interpreters are that are forked from it.
+    """
+    with to_the_end("cannot start"):
+        os.setpgid(0, 0)
+        _leave_launcher(log)
+        ended, _ = os.pipe()
+        os.dup2(ended, 0)
+        zygotes.unbind()
+        _give_up_privileges(uid, None)
+        seccomp = os.open(os.path.join(entry.stage, ZYGOTE_SECCOMP), os.O_RDONLY)
+        kept = [control, seccomp, *([namespace] if namespace is not None else ())]
+        copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, USERNS_FD + 1) for descriptor in kept]
+        for target, copy in enumerate(copies, CONTROL_FD):
+            os.dup2(copy, target)
+        os.closerange(CONTROL_FD + len(copies), os.sysconf("SC_OPEN_MAX"))
         os.execve(argv[0], argv, {})
 
 

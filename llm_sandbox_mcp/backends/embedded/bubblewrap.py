@@ -2,28 +2,24 @@
 
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.policy import Policy
-from ..layout import ALIAS, DATA, ENVIRONMENTS, FIGURES, HANDLERS, HOME, LIBRARIES, TOOLS, WORKDIR
-from .becoming import CONTROL_FD, SECCOMP_FD
+from ..layout import ALIAS, ALIAS_FOLDER, DATA, ENVIRONMENTS, HANDLERS, TOOLS, WORKDIR
+from .becoming import CONTROL_FD, SECCOMP_FD, USERNS_FD
 from .etc import RESOLVING
 from .landlock import rules
+from .zygote import FOLDERS, MASKED, MASKED_FOLDERS, PLACES, SHM
 
 UID = 1000
 """The uid inside the sandbox. Outside it is the sandbox's own uid, or the server's if the server has none to assign."""
 
-_SHM = 64 << 20
-_MASKED = (
-    *("kallsyms", "kcore", "interrupts", "cmdline", "config.gz", "keys", "key-users", "sched_debug", "timer_list"),
-    *("iomem", "ioports", "modules", "locks", "softirqs"),
-)
-_MASKED_FOLDERS = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi")
-"""Devices, disks and interrupts of the machine; anyone may write to files in `pressure` to be woken by the kernel."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_PARENTS = ("/opt", ENVIRONMENTS, TOOLS, ALIAS_FOLDER)
 _NOFILE = 4096
+_OWN_DISK = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,8 @@ class Mounts:
     tools: Mapping[str, Path]
     """By the names that they have in the sandbox."""
     init: Path
+    zygote: Path
+    """The scripts of PID 1 and of zygotes."""
     resolving: Path
     """Files that replace others in /etc if names are resolved over an open network."""
     empty: Path
@@ -55,32 +53,63 @@ def command(
     """
     return [
         bwrap,
-        *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-        *("--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox", "--cap-drop", "ALL", "--clearenv"),
-        *("--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(SECCOMP_FD)),
-        *system(),
-        *("--ro-bind", str(mounts.etc), "/etc"),
+        "--unshare-user",
+        *("--uid", str(UID), "--gid", str(UID)),
+        *_shell(mounts),
         *(_resolving(mounts.resolving) if policy.network.mode == "open" else ()),
-        *("--ro-bind", str(mounts.handlers), HANDLERS),
-        *("--dir", ENVIRONMENTS, "--dir", TOOLS),
-        *_named(ENVIRONMENTS, mounts.environments),
-        *_named(TOOLS, mounts.tools),
-        *("--ro-bind", str(mounts.init), "/opt/init.py"),
         *_proc(mounts.empty),
-        *("--dev", "/dev", *_tmpfs("/dev/shm", _SHM, "1777")),
         *(("--dev-bind", str(mounts.terminals), "/dev/pts") if mounts.terminals else ()),
-        *("--remount-ro", "/dev"),
-        # World-readable: the server reads these folders from outside, and may not be root there.
-        *_tmpfs(WORKDIR, policy.disk, "0755"),
-        *("--symlink", WORKDIR, ALIAS),
-        *_tmpfs(HOME, policy.disk, "0755"),
-        *("--dir", FIGURES, "--dir", LIBRARIES),
-        *_tmpfs("/tmp", policy.disk, "1777"),
+        *_writable(policy.disk),
         *_views(mounts.views, policy.disk),
         *("--remount-ro", "/", "--chdir", "/"),
-        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _limits(policy, lacking)),
+        *(interpreter, "-I", "-S", "/opt/init.py", str(CONTROL_FD), _single_limits(policy, lacking)),
         rules(landlock, [place for place, folder in mounts.views.items() if folder is None]),
     ]
+
+
+def zygote(
+    bwrap: str, mounts: Mounts, argv: Sequence[str], environment: Mapping[str, str], *, own_user: bool
+) -> list[str]:
+    """The argv that starts the process of which sandboxes are forks, as `argv` with exactly this environment.
+
+    Where sandboxes have their own uids (`own_user`), it enters a user namespace that has them all. What it has in place
+    of a sandbox's own folders is small, since each fork has others. Its /proc shows everything, without which the
+    kernel would not let forks mount theirs.
+    """
+    user = ("--userns", str(USERNS_FD)) if own_user else ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
+    return [
+        bwrap,
+        *user,
+        *_shell(mounts),
+        *("--ro-bind", str(mounts.zygote), "/opt/zygote.py"),
+        *("--proc", "/proc"),
+        *_writable(_OWN_DISK),
+        *("--remount-ro", "/", "--chdir", "/"),
+        # bubblewrap itself adds a variable.
+        *("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in environment.items()), *argv),
+    ]
+
+
+def about_fork(policy: Policy, *, lacking: Collection[str], landlock: int) -> dict[str, object]:
+    """What a fork of a zygote is told of its sandbox: the same limits and rules as in `command`."""
+    return {"disk": policy.disk, "single": _single_limits(policy, lacking), "rules": rules(landlock)}
+
+
+def _shell(mounts: Mounts) -> Iterator[str]:
+    """What is the same for every sandbox and every zygote, but for the user and the folders of its own."""
+    yield from ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    yield from ("--hostname", "sandbox", "--cap-drop", "ALL", "--clearenv")
+    yield from ("--die-with-parent", "--new-session", "--as-pid-1", "--seccomp", str(SECCOMP_FD))
+    yield from system()
+    # Otherwise only their owner could look into them, who is not the user of a fork.
+    for folder in _PARENTS:
+        yield from ("--perms", "0755", "--dir", folder)
+    yield from ("--ro-bind", str(mounts.etc), "/etc")
+    yield from ("--ro-bind", str(mounts.handlers), HANDLERS)
+    yield from _named(ENVIRONMENTS, mounts.environments)
+    yield from _named(TOOLS, mounts.tools)
+    yield from ("--ro-bind", str(mounts.init), "/opt/init.py")
+    yield from ("--dev", "/dev", *_tmpfs("/dev/shm", SHM, "1777"), "--remount-ro", "/dev")
 
 
 def system() -> Iterator[str]:
@@ -113,19 +142,28 @@ def _views(views: Mapping[str, Path | None], size: int) -> Iterator[str]:
 def _proc(empty: Path) -> Iterator[str]:
     # /proc shows the processes of the new namespace, but these other files still reveal facts about the host.
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-    for name in _MASKED:
+    for name in MASKED:
         if os.path.exists(f"/proc/{name}"):
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
-    for name in _MASKED_FOLDERS:
+    for name in MASKED_FOLDERS:
         if os.path.isdir(f"/proc/{name}"):
             yield from ("--ro-bind", str(empty), f"/proc/{name}")
+
+
+def _writable(size: int) -> Iterator[str]:
+    for place, mode in PLACES.items():
+        yield from _tmpfs(place, size, mode)
+    for folder in FOLDERS:
+        yield from ("--dir", folder)
+    yield from ("--symlink", WORKDIR, ALIAS)
 
 
 def _tmpfs(path: str, size: int, mode: str) -> tuple[str, ...]:
     return ("--perms", mode, "--size", str(size), "--tmpfs", path)
 
 
-def _limits(policy: Policy, lacking: Collection[str]) -> str:
+def _single_limits(policy: Policy, lacking: Collection[str]) -> str:
+    """The limits that PID 1 sets for itself and all that it starts; `lacking` are those without a control group."""
     # Not 0: if core_pattern starts a program, only the limit 1 keeps the kernel from starting it (fs/coredump.c).
     limits = {"CORE": 1, "NOFILE": _NOFILE, "FSIZE": policy.largest_file, "MSGQUEUE": 1 << 20}
     # Per process and per user namespace: this enforces less than a control group would, and `doctor` reports it.

@@ -1,9 +1,11 @@
 """PID 1 of a sandbox: starts processes on request, reports how they ended, and ends with its server.
 
-It runs inside the sandbox on the sandbox's own interpreter, as `python3 -I -S init.py CONTROL_FD LIMITS LANDLOCK`. Each
-request and answer is one packet on the control socket; NUL separates its fields, and descriptors are passed with it:
+It runs inside the sandbox, as `python3 -I -S init.py CONTROL_FD LIMITS LANDLOCK` or as a fork of a zygote. Each request
+and answer is one packet on the control socket; NUL separates its fields, and descriptors are passed with it:
 
     S id cwd argc argv... env...  + stdin, stdout, stderr   ->  P id, or F id errno; later X id exit-code
+    Z id cwd  + stdin, stdout, stderr                       ->  P id, or F id errno; later X id exit-code: the process
+                                                                goes on as the interpreter that PID 1 is a fork of
     K id signal                                             ->  nothing: the signal goes to the process group
     A id                                                    ->  A id: all earlier requests are done
     H - id...                                               ->  nothing: all processes are stopped, and those started
@@ -33,9 +35,15 @@ _PACKET = 1 << 18
 _PR_SET_DUMPABLE = 4
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _LANDLOCK_BENEATH = 444, 445, 446, 1
 _WRITABLE = ("/sandbox", "/home", "/tmp")
+_DESCRIPTORS = 1 << 16
+"""More than this process can have open."""
 _VIEWS = "/data"
 """Only there if the operator opened a folder."""
 _SIGNALS = [n for n in range(1, 65) if n not in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33)]
+
+
+class Itself(BaseException):
+    """Unwinds a fork of PID 1 that goes on as the interpreter which PID 1 is: code must see none of these frames."""
 
 
 class Init:
@@ -81,6 +89,8 @@ class Init:
         try:
             if kind == b"S":
                 self._spawn(name, fields, descriptors)
+            elif kind == b"Z":
+                self._fork_itself(name, fields[0], descriptors)
             elif kind == b"K":
                 self._kill(name, int(fields[0]))
             elif kind == b"A":
@@ -132,6 +142,36 @@ class Init:
             self.send(b"F", name, b"%d" % (error.errno or 0))
         finally:
             os.write(self._oom_score, self._own_score)
+
+    def _fork_itself(self, name: bytes, cwd: bytes, descriptors: list[int]) -> None:
+        """Starts a copy of this process, which leaves `serve` with `Itself`."""
+        os.write(self._oom_score, self._expendable)
+        try:
+            pid, error = os.fork(), 0
+        except OSError as failure:
+            pid, error = -1, failure.errno or 0
+        if pid:
+            os.write(self._oom_score, self._own_score)
+            if error:
+                self.send(b"F", name, b"%d" % error)
+            else:
+                self._ids[name] = pid
+                self.send(b"P", name)
+            return
+        os.chdir(cwd)
+        os.setsid()
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+        descriptors.clear()
+        _signal.set_wakeup_fd(-1)
+        # As an interpreter that has just started has them.
+        for number in (_signal.SIGHUP, _signal.SIGTERM, _signal.SIGCHLD):
+            _signal.signal(number, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        self._control.detach()
+        os.closerange(3, _DESCRIPTORS)
+        _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)
+        raise Itself
 
     def _has_others(self) -> bool:
         """Whether there are processes that code has started."""
@@ -275,18 +315,16 @@ def _call(function: str, *arguments: object) -> int:
     return result
 
 
-def main() -> None:
-    control = _socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(control.fileno(), False)
-    os.closerange(control.fileno() + 1, 64)
+def serve(control: _socket.socket, limits: str, rules: str) -> None:
+    """Answers requests until the server is gone; raises `Itself` in a fork of this process that goes on as another."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE):
         _signal.signal(number, _signal.SIG_IGN)
     _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
     init = Init(control, [number for number in _SIGNALS if _signal.getsignal(number) == _signal.SIG_IGN])
     # Otherwise the code, which has the same uid, could trace this process and read its /proc entries.
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if sys.argv[3]:
-        _confine(sys.argv[3])
+    if rules:
+        _confine(rules)
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)
@@ -294,7 +332,7 @@ def main() -> None:
     init.ready()
     # Only after `ready`, which sends descriptors: the kernel refuses that while the uid has more descriptors in flight
     # than this process's limit on open files. Where sandboxes share a uid, one could keep another from starting.
-    _set_limits(sys.argv[2])
+    _set_limits(limits)
     init.poll.register(control.fileno(), select.POLLIN)
     init.poll.register(woken, select.POLLIN)
     while True:
@@ -309,4 +347,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    given = _socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(given.fileno(), False)
+    os.closerange(given.fileno() + 1, 64)
+    serve(given, sys.argv[2], sys.argv[3])

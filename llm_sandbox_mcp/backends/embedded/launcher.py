@@ -11,6 +11,10 @@ group and dropping privileges must happen between fork and exec. So the server s
                                                            "terminals": whether sandboxes have their own}
     {"op": "launch", "id", "argv", "uid", "limits"}   + the control socket of the sandbox
                                                       ->  {"event": "launched", "id", "version", "groups"}
+    {"op": "zygote", "id", "argv", "modules"}         ->  {"event": "zygote", "id", "reason": why it cannot be used}
+                                                      later, always:  {"event": "exited", ...} as below
+    {"op": "fork", "id", "zygote": id, "uid", "limits", "disk", "single": limits, "rules"}
+                                                      + the control socket; answers as for "launch"
     {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that gets "1" once it is open
                                                       later, if it fails first:  {"event": "disconnected", "id"}
     {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
@@ -26,15 +30,17 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import libc
 from . import cgroups, terminals, uids
-from .becoming import Entry, become_bubblewrap, become_network
+from .becoming import SECCOMP, Entry, become_bubblewrap, become_network, become_zygote
 from .cgroup import Group
 from .cgroup_detect import detect
+from .zygotes import Mapper, Zygote, as_fields, has_ended, own_limits, process_of
 
 _ROOTS_UIDS = (200_000, 65_536)
 _TRIAL = {"memory": 1 << 30, "pids": 64, "cpus": 1.0}
@@ -49,8 +55,16 @@ _FAREWELL_ROUNDS = 100
 @dataclass(slots=True)
 class _Child:
     pid: int
+    """0 if it is a fork of a zygote."""
     log: int
     group: Group | None
+    pidfd: int = -1
+    """For a fork of a zygote, as soon as there is one."""
+    zygote: Zygote | None = None
+    """If it is one."""
+    uid: int | None = None
+    mapping: int = -1
+    """For a fork until it has its uid: the pipe through which it is told so."""
     running: bool = True
     ending: bool = False
     """Whether the launcher has ended it, which also ends its network, in any order."""
@@ -71,6 +85,24 @@ class Launcher:
         """Groups of an earlier launcher whose processes have not ended yet."""
         self._entry = Entry()
         self._runtime = ""
+        self._uids = range(0)
+        self._shares: dict[str, int] = {}
+        self._mapper: Mapper | None = None
+        self.poll = select.poll()
+        self._watched: dict[int, str] = {}
+        """The sockets of zygotes and the descriptors of their forks, with the ids."""
+
+    def handle(self, descriptor: int) -> None:
+        """Handles what is new with a zygote or a fork."""
+        name = self._watched.get(descriptor, "")
+        child = self._children.get(name)
+        if child is None:
+            return
+        if child.zygote is None:
+            self._unwatch(descriptor)
+            child.running = False
+        else:
+            self._hear(child, child.zygote)
 
     def answer(self) -> bool:
         """Handles one packet; False once the server is gone."""
@@ -87,6 +119,10 @@ class Launcher:
                     self._start(request)
                 case "launch":
                     self._launch(request, *descriptors)
+                case "zygote":
+                    self._zygote(request)
+                case "fork":
+                    self._fork(request, *descriptors)
                 case "connect":
                     self._connect(request, *descriptors)
                 case "kill":
@@ -105,6 +141,8 @@ class Launcher:
                 break
             if not pid:
                 break
+            if self._mapper is not None and self._mapper.pid == pid:
+                self._lose_mapper(self._mapper)
             for name, child in self._children.items():
                 if child.pid == pid:
                     child.running = False
@@ -122,6 +160,8 @@ class Launcher:
         for name, child in list(self._children.items()):
             if child.running or child.network:
                 continue
+            if child.zygote is not None:
+                self._hang_up(child.zygote)
             # The counters are removed with the group, but the cause of a sandbox's death is queried after its end. If
             # the last attempt to remove the group removed a part of it, the counts that were read before are kept.
             with contextlib.suppress(OSError):
@@ -130,6 +170,10 @@ class Launcher:
                 del self._children[name]
                 self._send(event="exited", id=name, log=_tail(child.log), **child.counts)
                 os.close(child.log)
+                if child.pidfd >= 0:
+                    os.close(child.pidfd)
+                if child.mapping >= 0:
+                    os.close(child.mapping)
         self._left = [group for group in self._left if not group.remove()]
 
     @property
@@ -140,7 +184,12 @@ class Launcher:
         """Ends every sandbox and removes what the server would have removed: control groups and the runtime folder."""
         for child in self._children.values():
             self._end(child)
+        if self._mapper is not None:
+            self._lose_mapper(self._mapper)
         for _ in range(_FAREWELL_ROUNDS):
+            for child in self._children.values():
+                if not child.pid and (child.pidfd < 0 or has_ended(child.pidfd)):
+                    child.running = False
             if not self._children and not self._left and not _has_children():
                 break
             select.poll().poll(_REMOVAL_RETRY_MS)
@@ -158,7 +207,9 @@ class Launcher:
             self._left = found.groups(request["server"])
         self._hierarchy = found.claim(request["server"])
         lacking = self._hierarchy.try_limits(cgroups.Limits(**{**_TRIAL, **request["limits"]}))
+        self._shares = dict(uids.shares())
         given, shared, places = self._take_uids(request["shown"], request["views"], request["trial"])
+        self._uids = range(given[0], sum(given))
         entry = self._entry
         entry.stage = places["stage"]
         own = entry.own_terminals = terminals.can_be_owned(entry.stage, entry.shares)
@@ -212,6 +263,127 @@ class Launcher:
         if group is not None:
             self._send(event="launched", id=request["id"], version=group.version, groups=group.by_controller)
 
+    def _zygote(self, request: dict[str, Any]) -> None:
+        """Starts a zygote, which says later whether it can be used."""
+        name = request["id"]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log, written = os.pipe()
+        os.set_blocking(log, False)
+        try:
+            if self._uids and self._mapper is None:
+                self._mapper = Mapper(self._uids)
+            with open(os.path.join(self._entry.stage, SECCOMP), "rb") as file:
+                code = file.read()
+            pid = os.fork()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            os.close(log)
+            os.close(written)
+            self._send(event="exited", id=name, log=f"cannot start: {error}", **_counts(None))
+            return
+        if pid == 0:
+            namespace = self._mapper.namespace if self._mapper is not None else None
+            own = self._uids[0] if self._uids else None
+            become_zygote(request["argv"], own, self._entry, theirs.fileno(), written, namespace)
+        theirs.close()
+        os.close(written)
+        with contextlib.suppress(PermissionError):
+            os.setpgid(pid, pid)
+        zygote = Zygote(name, ours, code, request["modules"])
+        self._children[name] = _Child(pid, log, None, zygote=zygote)
+        self._watch(ours.fileno(), name)
+
+    def _fork(self, request: dict[str, Any], control: int) -> None:
+        """Asks a zygote for a sandbox, which is there as soon as the zygote answers."""
+        name, parent = request["id"], self._children.get(request["zygote"])
+        log, group, mapping, told = os.memfd_create("log"), None, -1, -1
+        try:
+            if parent is None or parent.zygote is None or not parent.running:
+                raise ProcessLookupError("its zygote has ended")
+            if self._hierarchy is not None and self._hierarchy.version:
+                group = self._hierarchy.create(name, cgroups.Limits(**request["limits"]))
+            mapping, told = os.pipe()
+            counted = {**own_limits(), **uids.SHARED_LIMITS}
+            single = ",".join([*(f"{limit}={most}" for limit, most in counted.items()), request["single"]])
+            fields = [str(request["disk"]), single, request["rules"], *as_fields(self._shares)]
+            parent.zygote.fork(name, fields, (control, log, mapping), group.join_paths if group is not None else ())
+        except OSError as error:
+            if group is not None:
+                group.remove()
+            os.close(log)
+            if told >= 0:
+                os.close(told)
+            self._send(event="exited", id=name, log=f"cannot start: {error}", **_counts(None))
+            return
+        finally:
+            if mapping >= 0:
+                os.close(mapping)
+        self._children[name] = _Child(0, log, group, uid=request["uid"], mapping=told)
+        if group is not None:
+            self._send(event="launched", id=name, version=group.version, groups=group.by_controller)
+
+    def _hear(self, child: _Child, zygote: Zygote) -> None:
+        """Takes an answer of a zygote; if it has ended, so have its forks."""
+        heard = zygote.receive()
+        if heard is None:
+            self._hang_up(zygote)
+            self._end(child)
+            return
+        kind, fields, pidfd = heard
+        if not zygote.ready:
+            zygote.ready = True
+            reason = b"".join(fields).decode(errors="replace")
+            self._send(event="zygote", id=zygote.name, reason=reason)
+            return
+        name = fields[-1].decode()
+        zygote.pending.remove(name)
+        fork = self._children[name]
+        if kind == b"P":
+            fork.pidfd = pidfd
+            self._watch(pidfd, name)
+            if fork.ending:
+                self._end(fork)
+            self._give_uid(fork)
+        else:
+            os.write(fork.log, b"cannot start: " + fields[0])
+            fork.running = False
+
+    def _lose_mapper(self, mapper: Mapper) -> None:
+        """Ends the zygotes whose forks cannot get a uid any more; the next ones get another mapper."""
+        mapper.close()
+        self._mapper = None
+        for child in self._children.values():
+            if child.zygote is not None:
+                self._end(child)
+
+    def _hang_up(self, zygote: Zygote) -> None:
+        """Closes the socket to a zygote that has ended, or that will."""
+        if zygote.control.fileno() >= 0:
+            self._unwatch(zygote.control.fileno())
+            zygote.control.close()
+        for name in zygote.pending:
+            self._children[name].running = False
+        zygote.pending.clear()
+
+    def _give_uid(self, fork: _Child) -> None:
+        """Gives a fork its own uid; it goes on as soon as it has it."""
+        if self._mapper is None or fork.uid is None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(fork.mapping, b"0")
+        elif (process := process_of(fork.pidfd)) > 0:
+            self._mapper.map(process, fork.uid, fork.mapping)
+        os.close(fork.mapping)
+        fork.mapping = -1
+
+    def _watch(self, descriptor: int, name: str) -> None:
+        self._watched[descriptor] = name
+        self.poll.register(descriptor, select.POLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        self.poll.unregister(descriptor)
+        del self._watched[descriptor]
+
     def _connect(self, request: dict[str, Any], namespace: int, ready: int) -> None:
         child = self._children.get(request["id"])
         if child is None or not child.running:
@@ -240,7 +412,10 @@ class Launcher:
 
     def _end(self, child: _Child) -> None:
         child.ending = True
-        if child.running:
+        if child.running and child.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        elif child.running and child.pid:
             # The whole process group: a process that it has just started and that waits for it would wait forever.
             os.killpg(child.pid, signal.SIGKILL)
         if child.group is not None:
@@ -267,6 +442,10 @@ def _counts(group: Group | None) -> dict[str, int | float | None]:
 
 
 def _tail(log: int) -> str:
+    if not stat.S_ISREG(os.fstat(log).st_mode):
+        with contextlib.suppress(BlockingIOError):
+            return os.read(log, _LOG_BYTES).decode(errors="replace").strip()
+        return ""
     size = os.fstat(log).st_size
     return os.pread(log, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace").strip()
 
@@ -285,7 +464,7 @@ def main() -> None:
     # The process that started the server may have blocked signals, and all processes started here would inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     launcher = Launcher(control)
-    poll = select.poll()
+    poll = launcher.poll
     poll.register(control.fileno(), select.POLLIN)
     poll.register(woken, select.POLLIN)
     serving = True
@@ -294,6 +473,8 @@ def main() -> None:
             if descriptor == woken:
                 os.read(woken, 4096)
                 launcher.reap()
+            elif descriptor != control.fileno():
+                launcher.handle(descriptor)
             elif not launcher.answer():
                 serving = False
         if launcher.unsettled:

@@ -42,6 +42,10 @@ class Launched:
     """The counters of its control group, if it has one."""
     killed: bool = False
     """Whether its end was requested."""
+    heard: anyio.Event = field(default_factory=anyio.Event)
+    """For a zygote: set once it can be used, or once it is known that it cannot."""
+    reason: str = ""
+    """Why a zygote cannot be used; empty if it can."""
 
     def end(self) -> None:
         """Marks it as gone; also if the launcher is gone, so that no report on it can come any more."""
@@ -49,6 +53,7 @@ class Launched:
             self.counters.close()
         self.counters = None
         self.exited.set()
+        self.heard.set()
 
 
 class LauncherClient:
@@ -66,6 +71,8 @@ class LauncherClient:
         """What to do so that there are control groups; empty if there are."""
         self.uids = range(0)
         """The uids for sandboxes, none of which is the server's; empty if sandboxes have the server's uid."""
+        self.can_fork = True
+        """Whether zygotes are possible: they have the first of the uids for themselves."""
         self.shared = Problem("")
         """Why sandboxes have the server's uid; empty if they have their own."""
         self.places: Mapping[str, Path] = {}
@@ -105,12 +112,37 @@ class LauncherClient:
         self, name: str, argv: list[str], uid: int | None, limits: dict[str, float], control: socket.socket
     ) -> Launched:
         """Lets the launcher start a sandbox; the sandbox's own control socket reports whether it came up."""
-        launched = self._launched[name] = Launched()
         request = {"op": "launch", "id": name, "argv": argv, "uid": uid, "limits": limits}
+        return await self._begin(request, (control.fileno(),))
+
+    async def zygote(self, name: str, argv: list[str], modules: Sequence[str]) -> Launched:
+        """Lets the launcher start a zygote, which imports modules; `Launched.heard` reports whether it can be used."""
+        return await self._begin({"op": "zygote", "id": name, "argv": argv, "modules": list(modules)})
+
+    async def fork(
+        self,
+        name: str,
+        zygote: str,
+        uid: int | None,
+        limits: dict[str, float],
+        about: Mapping[str, object],
+        control: socket.socket,
+    ) -> Launched:
+        """As `launch`, for a sandbox that is a fork of a zygote; `about` is the rest of what the launcher needs."""
+        request = {"op": "fork", "id": name, "zygote": zygote, "uid": uid, "limits": limits, **about}
+        return await self._begin(request, (control.fileno(),))
+
+    async def ended(self, name: str) -> None:
+        """Returns once a sandbox or a zygote has ended."""
+        if (launched := self._launched.get(name)) is not None:
+            await launched.exited.wait()
+
+    async def _begin(self, request: dict[str, Any], descriptors: tuple[int, ...] = ()) -> Launched:
+        launched = self._launched[request["id"]] = Launched()
         try:
-            await self._send(request, (control.fileno(),))
+            await self._send(request, descriptors)
         except BaseException:
-            del self._launched[name]
+            del self._launched[request["id"]]
             raise
         return launched
 
@@ -181,7 +213,8 @@ class LauncherClient:
                 self.cgroups, self.lacking, self.remedy = event["cgroups"], event["lacking"], event["remedy"]
                 self.shared = Problem(*event["shared"])
                 first, count = event["uids"]
-                self.uids = range(first, first + count)
+                self.can_fork = count != 1
+                self.uids = range(first + (count > 1), first + count)
                 self.own_terminals = event["terminals"]
                 self.places = {name: Path(place) for name, place in event["places"].items()}
                 self._ready.set()
@@ -190,6 +223,10 @@ class LauncherClient:
                 launched.log = event["log"]
                 launched.counts = Usage(event["oom_kills"], event["pids_refused"], event["cpu"])
                 launched.end()
+            case "zygote":
+                launched = self._launched[event["id"]]
+                launched.reason = event["reason"]
+                launched.heard.set()
             case "disconnected":
                 _logger.warning("sandbox %s has lost its network: slirp4netns ended; open a new session", event["id"])
             case "launched":

@@ -149,7 +149,12 @@ class EmbeddedSandbox(Sandbox):
         self._processes[name] = process
         self.processes.add(process)
         try:
-            await self.request(b"S", name, os.fsencode(cwd), b"%d" % len(argv), *fields, descriptors=theirs)
+            if self.zygote is not None and self.zygote.equals(argv, env):
+                # Only once: one that is started later has to find the libraries as they are then.
+                self.zygote = None
+                await self.request(b"Z", name, os.fsencode(cwd), descriptors=theirs)
+            else:
+                await self.request(b"S", name, os.fsencode(cwd), b"%d" % len(argv), *fields, descriptors=theirs)
             for descriptor in theirs:
                 os.close(descriptor)
             theirs = ()

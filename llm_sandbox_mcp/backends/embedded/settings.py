@@ -5,10 +5,11 @@ from ..settings import Settings as EngineSettings
 
 
 class Bubblewrap(Section):
-    """The programs that the backend uses."""
+    """The programs that the backend uses, and how it starts sandboxes."""
 
     bwrap: str
     slirp4netns: str
+    zygotes: bool
 
 
 class Settings(EngineSettings):

@@ -10,9 +10,9 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from ...base.errors import EngineUnavailable
-from .. import bpf
+from .. import bpf, calls
 from ..layout import HANDLERS
-from .becoming import SECCOMP
+from .becoming import SECCOMP, ZYGOTE_SECCOMP
 from .etc import RESOLVING, write_etc
 from .terminals import FOLDER
 
@@ -44,6 +44,10 @@ class Stage:
         return self.path / "init.py"
 
     @property
+    def zygote(self) -> Path:
+        return self.path / "zygote.py"
+
+    @property
     def terminals(self) -> Path:
         return self.path / FOLDER
 
@@ -71,8 +75,10 @@ def write_stage(path: Path, handlers: Mapping[str, Path]) -> Stage:
         for name, folder in handlers.items():
             shutil.copytree(folder, stage.handlers / name, ignore=shutil.ignore_patterns("__pycache__", "selftest"))
         _compile(stage.handlers)
-        shutil.copyfile(Path(__file__).with_name("init.py"), stage.init)
+        for script in (stage.init, stage.zygote):
+            shutil.copyfile(Path(__file__).with_name(script.name), script)
         stage.seccomp.write_bytes(bpf.program(platform.machine()))
+        (path / ZYGOTE_SECCOMP).write_bytes(bpf.program(platform.machine(), calls.FOR_ZYGOTES))
         _make_readable(path)
     except (OSError, ValueError) as error:
         raise EngineUnavailable(

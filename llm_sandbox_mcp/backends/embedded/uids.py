@@ -31,7 +31,8 @@ MOST = 65_536
 _LISTS = ("/etc/subuid", "/etc/subgid")
 _PROGRAMS = ("newuidmap", "newgidmap")
 _SECONDS = 10
-_SHARED_LIMITS = {resource.RLIMIT_SIGPENDING: 1024, resource.RLIMIT_MSGQUEUE: 64 << 10}
+SHARED_LIMITS = {"SIGPENDING": 1024, "MSGQUEUE": 64 << 10}
+"""Limits (RLIMIT_*) on what is also counted for the server's user, if that is not root, or for a zygote's."""
 _SYSCTLS = "/proc/sys/user"
 _SHARED_COUNTS = ("max_inotify_instances", "max_inotify_watches")
 _SHARE = 16
@@ -170,7 +171,8 @@ def bound(shares: Mapping[str, int]) -> None:
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
     # Set only now: the limits in force when a namespace is made bound what its maker may have in total.
-    for number, most in _SHARED_LIMITS.items():
+    for name, most in SHARED_LIMITS.items():
+        number = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(number)
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(number, (limit, limit))
