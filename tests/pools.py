@@ -11,7 +11,7 @@ from llm_sandbox_mcp.base.results import PoolStatistics
 from llm_sandbox_mcp.host.audit import Audit
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.pool.pool import Pool, WarmUp
-from llm_sandbox_mcp.pool.preloads import Preloads
+from llm_sandbox_mcp.pool.preloads import Preloads, ZygoteOf
 from llm_sandbox_mcp.profile.profile import load_profile
 
 
@@ -26,16 +26,18 @@ async def open_pool(
     *,
     within: float = 30,
     preloads: Mapping[str, Sequence[str]] | None = None,
+    zygote_of: ZygoteOf | None = None,
     **changes: object,
 ) -> AsyncIterator[Pool]:
     """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end.
 
-    `within` is how many seconds it can be open at most; `preloads` are the modules that its interpreters import.
+    `within` is how many seconds it can be open at most; `preloads` are the modules that its interpreters import, and
+    `zygote_of` makes the zygotes that have them.
     """
     limits = load_profile().pool.model_copy(update=changes)
     with anyio.fail_after(within):
         async with open_tasks() as owners, open_tasks() as timers:
-            pool = Pool(backend, limits, warm_up, _attach, owners, Preloads(preloads or {}))
+            pool = Pool(backend, limits, warm_up, _attach, owners, Preloads(preloads or {}, zygote_of))
             timers.start_soon(pool.serve)
             try:
                 yield pool

@@ -24,6 +24,7 @@ from ..base.results import PoolKey, PoolStatistics
 from ..base.units import format_duration
 from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
+from .demand import Demand
 from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from .preloads import Preloads
@@ -41,6 +42,8 @@ _HEALTH = 10.0
 """Seconds for a running interpreter to answer a check."""
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 60.0
 """Seconds until the next attempt after a failed refill: twice as long each time, up to the second value."""
+_PAUSE = 0.03
+"""Seconds from a request to the next refill, which most first runs take to end; requests meanwhile do not extend it."""
 _REMEMBERED = 200
 """The number of last waiting times from which the median is computed."""
 
@@ -68,6 +71,7 @@ class Pool:
         self._members: dict[int, Owned] = {}
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
+        self._demands: dict[Key, Demand] = {}
         self._backoffs: dict[Key, float] = {}
         """For each key whose last attempt failed: how long to pause after the next failure."""
         self._ids = itertools.count(1)
@@ -92,6 +96,9 @@ class Pool:
         backend = await self._backend.chosen()
         key = Key(language if warm else "", backend.image_of(language), policy)
         self._asked_at = anyio.current_time()
+        if key in self._wanted:
+            self._demands[key].note(self._asked_at)
+            self._pause(key)
         request = Request(Waiter(next(self._ids), key), self._asked_at)
         while True:
             owned = await self._wait(request)
@@ -122,7 +129,7 @@ class Pool:
         """From now on, keeps as many sandboxes of a language warm as the profile says."""
         key = Key(language, self._backend.image_of(language), policy)
         if language in self._limits.languages and key not in self._wanted and not self._closed:
-            self._wanted[key] = Wanted(self._limits.min)
+            self._wanted[key], self._demands[key] = Wanted(self._limits.min), Demand()
             self._step()
 
     async def serve(self) -> None:
@@ -220,7 +227,22 @@ class Pool:
         waiters = [request.waiter for request in self._requests.values()]
         most, _ = self._most
         limits = self._limits if most == self._limits.max else self._limits.model_copy(update={"max": most})
-        self._act(plan(members, waiters, self._wanted, limits, anyio.current_time(), self._asked_at))
+        now = anyio.current_time()
+        wanted = {key: replace(one, minimum=self._stock(key, now)) for key, one in self._wanted.items()}
+        self._act(plan(members, waiters, wanted, limits, now, self._asked_at))
+
+    def _pause(self, key: Key) -> None:
+        """Delays the next refill: making a sandbox takes processors from the code that was just asked for."""
+        wanted = self._wanted[key]
+        if wanted.not_before <= self._asked_at:
+            self._wanted[key] = replace(wanted, not_before=self._asked_at + _PAUSE)
+
+    def _stock(self, key: Key, now: float) -> int:
+        """How many to keep warm: the minimum, and of forks, which cost little, as many as are asked for at once."""
+        minimum = self._wanted[key].minimum
+        if not minimum or self._preloads.zygote(key) is None or not self._backend.forks:
+            return minimum
+        return max(minimum, min(self._limits.stock, self._demands[key].most(now)))
 
     def _act(self, plan: Plan) -> None:
         for member, waiter in plan.hand:
@@ -271,7 +293,7 @@ class Pool:
         key = owned.member.key
         try:
             with owned.scope:
-                async with self._backend.sandbox(key.policy, key.image) as sandbox, self._attach(sandbox, key.language):
+                async with self._made(key) as sandbox, self._attach(sandbox, key.language):
                     owned.sandbox = sandbox
                     self._opened += 1
                     self._set_state(owned, State.OPENED)
@@ -285,13 +307,20 @@ class Pool:
             self._ended += owned.sandbox is not None
             self._step()
 
+    def _made(self, key: Key) -> AbstractAsyncContextManager[Sandbox]:
+        zygote = self._preloads.zygote(key) if self._backend.forks else None
+        if zygote is None:
+            return self._backend.sandbox(key.policy, key.image)
+        return self._backend.sandbox(key.policy, key.image, zygote)
+
     async def _advance(self, owned: Owned, sandbox: Sandbox) -> None:
         if owned.member.state is State.OPENED:
             self._set_state(owned, State.WARMING)
             owned.interpreter = await self._warm(sandbox, owned.member.key.language)
             await _look(sandbox)
             self._backoffs.pop(owned.member.key, None)
-            now, unloaded = anyio.current_time(), self._preloads.left(owned.member.key)
+            now = anyio.current_time()
+            unloaded = owned.interpreter.missed is None and self._preloads.left(owned.member.key)
             owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now, unloaded=unloaded)
             self._step()
         elif owned.member.state is State.LOADING:

@@ -93,6 +93,7 @@ class PoolLimits(Section):
     languages: Many[str]
     libraries: Mapping[str, Many[Annotated[str, Field(min_length=1)]]]
     min: NonNegativeInt
+    stock: NonNegativeInt
     max: PositiveInt
     idle_timeout: PositiveDuration
     lifetime: PositiveDuration

@@ -26,6 +26,9 @@ PROFILE = """
 [audit]
 file = "{audit}"
 
+[pool]
+stock = 0
+
 [rules]
 preset = "production"
 

@@ -33,7 +33,7 @@ HINTS = re.findall(r"^\| `([^`]+)`.*\| `([^`]+)` \|$", _TABLE, re.MULTILINE)
 async def service(anyio_backend: str) -> AsyncIterator[Service]:
     """A service that all tests share."""
     await need("embedded")
-    async with open_service(load_profile()) as service:
+    async with open_service(load_profile(over={"pool": {"stock": 0}})) as service:  # as many are warm after each test
         await service.warm()
         await execute(service, "1", keep_session=False)
         with kept("embedded"):

@@ -17,7 +17,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from llm_sandbox_mcp.aio.tasks import open_tasks
-from llm_sandbox_mcp.backends.base import Backend, Check, Fullness, Process, Sandbox, Usage
+from llm_sandbox_mcp.backends.base import Backend, Check, Fullness, Process, Sandbox, Usage, Zygote
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.backends.listing import Files, Stamp
@@ -78,6 +78,7 @@ class MemoryBackend(Backend):
         self.live: dict[str, MemorySandbox] = {}
         """The sandboxes that exist now."""
         self.made = 0
+        self.forks = False
         self.failure: SandboxError | None = None
         """The error that making a sandbox raises; None for success."""
         self.delay = 0.0
@@ -99,13 +100,14 @@ class MemoryBackend(Backend):
         return 0
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "") -> AsyncIterator[Sandbox]:
+    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
         self.made += 1
         await anyio.sleep(self.delay)
         if self.failure is not None:
             raise self.failure
         async with open_tasks() as tasks:
             sandbox = MemorySandbox(f"memory-{self.made}", policy, self.programs, tasks)
+            sandbox.zygote = zygote if self.forks else None
             self.live[sandbox.id] = sandbox
             try:
                 yield sandbox
@@ -154,6 +156,8 @@ class MemorySandbox(Sandbox):
         if program is None:
             raise StartFailed(f"cannot start {argv[0]}: no such program")
         process = MemoryProcess(self, argv, env)
+        if self.zygote is not None and self.zygote.equals(argv, env):
+            process.modules, self.zygote = self.zygote.modules, None
         self.processes.append(process)
         self._tasks.start_soon(process.run, program)
         return process
@@ -215,6 +219,8 @@ class MemoryProcess(Process):
         self.sandbox = sandbox
         self.argv = tuple(argv)
         self.env = dict(env)
+        self.modules: Sequence[str] = ()
+        """What it has imported when it starts."""
         self.interrupted: Callable[[], None] | None = None
         """Called on an interrupt; None means that an interrupt ends the process."""
         pipes = {name: _Pipe() for name in ("stdin", "stdout", "stderr")}

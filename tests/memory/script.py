@@ -1,7 +1,7 @@
 """A language whose programs list what a run should do: each line is a verb and its words."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,6 +32,7 @@ class Host(Protocol):
     def sandbox(self) -> Around: ...
 
     interrupted: Callable[[], None] | None
+    modules: Sequence[str]
 
     async def receive(self) -> bytes: ...
 
@@ -52,7 +53,7 @@ class Runner:
     def __init__(self, process: Host) -> None:
         self._process = process
         self._values: dict[str, str] = {}
-        self._loaded: list[str] = []
+        self._loaded = [*process.modules]
         self._left = b""
         self._deaf = False
         self._interrupted = False

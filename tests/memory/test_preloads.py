@@ -78,6 +78,7 @@ async def test_a_module_with_which_something_goes_wrong_leaves_nothing_behind_an
             lease = await pool.acquire("python", ROOMY)
             assert await modules_of(lease) == f"{QUICK} set b 1\n"
             lease.release()
+        await loaded(pool)
         assert engine.made == 4  # one that was spoiled, two that were used, one that waits
 
 
