@@ -129,6 +129,8 @@ class EmbeddedBackend(Backend):
                     failed[parent] = error.cause
                     continue
                 sandbox.zygote = parent if parent.modules else None
+                if zygotes is not None:
+                    zygotes.worked(parent)
                 break
             if sandbox is None:
                 sandbox = await scope.enter_async_context(self._opened(launcher, policy))

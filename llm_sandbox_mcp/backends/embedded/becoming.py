@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import libc
 from . import cgroup_files, connecting, terminals, uids, zygotes
@@ -38,6 +38,7 @@ class Entry:
     """Whether the program that opens a network gets its own /dev."""
     own_terminals: bool = False
     """Whether each sandbox gets its own pseudo-terminals."""
+    launcher: int = field(default_factory=os.getpid)
 
 
 def become_bubblewrap(
@@ -49,10 +50,11 @@ def become_bubblewrap(
         _leave_launcher(log)
         if entry.shares is None:  # needs root, so before it gives up its privileges
             _take_terminals(entry)
-        _give_up_privileges(uid, group)
+        _give_up_privileges(uid, group, entry.launcher)
         if entry.shares is not None:
             uids.bound(entry.shares)
             _take_terminals(entry)
+            _end_with(entry.launcher)  # again, since the namespace has cleared it
         control = os.dup(control)
         seccomp = os.open(os.path.join(entry.stage, SECCOMP), os.O_RDONLY)
         os.dup2(seccomp, SECCOMP_FD)
@@ -75,7 +77,7 @@ def become_zygote(
         ended, _ = os.pipe()
         os.dup2(ended, 0)
         zygotes.unbind()
-        _give_up_privileges(uid, None)
+        _give_up_privileges(uid, None, entry.launcher)
         seccomp = os.open(os.path.join(entry.stage, ZYGOTE_SECCOMP), os.O_RDONLY)
         kept = [control, seccomp, *([namespace] if namespace is not None else ())]
         copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, USERNS_FD + 1) for descriptor in kept]
@@ -93,7 +95,7 @@ def become_network(
         _leave_launcher(log)
         if entry.own_devices:
             connecting.own_devices()
-        _give_up_privileges(uid, group)
+        _give_up_privileges(uid, group, entry.launcher)
         connecting.keep(namespace, ready)
         connecting.enter()
         argv = connecting.command(program)
@@ -116,7 +118,7 @@ def _take_terminals(entry: Entry) -> None:
         terminals.own(entry.stage)
 
 
-def _give_up_privileges(uid: int | None, group: Group | None) -> None:
+def _give_up_privileges(uid: int | None, group: Group | None, launcher: int) -> None:
     """Makes this process part of a sandbox: in its group, with its user, and killed when the launcher ends."""
     cgroup_files.join(group.join_paths if group else ())
     if uid is not None:
@@ -127,4 +129,11 @@ def _give_up_privileges(uid: int | None, group: Group | None) -> None:
         raise PermissionError("refusing to start a sandbox with the privileges of root")
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     # Set here because setting the uid clears it, and bubblewrap sets its own only after its start.
+    _end_with(launcher)
+
+
+def _end_with(launcher: int) -> None:
+    """Lets the kernel kill this process when the launcher ends, if it has not ended yet."""
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        raise ProcessLookupError("the launcher has ended")

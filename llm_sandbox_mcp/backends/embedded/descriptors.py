@@ -86,6 +86,7 @@ class PacketSocket:
     def __init__(self, packets: socket.socket) -> None:
         packets.setblocking(False)
         self._socket = packets
+        self._sending = anyio.Lock(fast_acquire=True)
 
     async def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
         """Sends one whole packet; `anyio.BrokenResourceError` when the other end is gone.
@@ -99,7 +100,8 @@ class PacketSocket:
                     socket.send_fds(self._socket, [packet], descriptors)
                     return
                 except BlockingIOError:
-                    await writable(self._socket)
+                    async with self._sending:  # only one task can wait for a socket
+                        await writable(self._socket)
             except (OSError, anyio.ClosedResourceError) as error:
                 if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
                     raise Unavailable(*_IN_FLIGHT) from error

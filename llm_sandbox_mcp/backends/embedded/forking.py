@@ -1,6 +1,7 @@
 """The zygotes of one launcher: which there are, and which of them a new sandbox can be a fork of."""
 
 import logging
+import math
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
-from ...base.errors import EngineUnavailable, StartFailed
+from ...base.errors import EngineUnavailable, SandboxError
 from ..base import Zygote
 from .launching import LauncherClient
 from .probe import INTERPRETER
@@ -18,6 +19,8 @@ BARE = Zygote((INTERPRETER, "-I", "-S", "/opt/zygote.py"), (), ())
 
 _START = 60.0
 """Seconds for a zygote to start; what it imports has been imported before, in less time."""
+_TOGETHER = 1.0
+"""Seconds within which failures are counted as one."""
 _FAILURES = 3
 """After so many failures in a row no further fork of a zygote, or start of it, is tried."""
 
@@ -52,6 +55,7 @@ class Zygotes:
         self._changed = anyio.Event()
         """Set and replaced when a zygote is ready, or has ended."""
         self._failures: dict[Zygote, int] = defaultdict(int)
+        self._failed_at: dict[Zygote, float] = defaultdict(lambda: -math.inf)
         self.reasons: dict[Zygote, str] = {}
         """Why those cannot be forked that failed last."""
 
@@ -69,7 +73,8 @@ class Zygotes:
         """Why sandboxes cannot be forks here, once that has been tried; empty if they can."""
         self._try()
         await self._tried.wait()
-        return "" if self._works else self.reasons.get(BARE, "the launcher has ended")
+        works = self._works and self._failures[BARE] < _FAILURES
+        return "" if works else self.reasons.get(BARE, "the launcher has ended")
 
     async def settled(self, zygote: Zygote) -> bool:
         """Waits until a zygote is ready, or has failed too often; whether it can be forked."""
@@ -85,15 +90,23 @@ class Zygotes:
     async def _try_out(self) -> None:
         """Makes one sandbox as a fork; if that works, others are made so too, as long as the launcher lives."""
         try:
-            if await self.settled(BARE):
-                await self._trial(self._ready[BARE])
-                self._works = True
-        except StartFailed as error:
-            self.failed(BARE, error.cause)
-        except EngineUnavailable:  # the launcher has ended
-            pass
+            for _ in range(_FAILURES):
+                if await self.settled(BARE):
+                    self._works = await self._is_forked(BARE)
+                if self._works:
+                    break
         finally:
             self._tried.set()
+
+    async def _is_forked(self, zygote: Zygote) -> bool:
+        try:
+            await self._trial(self._ready[zygote])
+        except EngineUnavailable:  # the launcher has ended
+            return False
+        except (SandboxError, OSError) as error:  # OSError: there are too few descriptors
+            self.failed(zygote, str(error))
+            return False
+        return True
 
     def _find(self, zygote: Zygote) -> str | None:
         """The id of a zygote that can be forked now; None if it is not ready, and then it is started."""
@@ -104,8 +117,18 @@ class Zygotes:
             self._tasks.start_soon(self._keep, zygote)
         return self._ready.get(zygote)
 
+    def worked(self, zygote: Zygote) -> None:
+        """Notes that there is a fork of it."""
+        self._failures.pop(zygote, None)
+
     def failed(self, zygote: Zygote, reason: str) -> None:
-        """Notes that a fork of it failed, or its start."""
+        """Notes that a fork of it failed. Failures at about the same time have one cause: they are one."""
+        now = anyio.current_time()
+        if now >= self._failed_at[zygote] + _TOGETHER:
+            self._failed_at[zygote] = now
+            self._count(zygote, reason)
+
+    def _count(self, zygote: Zygote, reason: str) -> None:
         self._failures[zygote] += 1
         self.reasons[zygote] = reason
         _logger.warning("sandboxes start more slowly: a process that waits to be forked failed: %s", reason)
@@ -116,7 +139,7 @@ class Zygotes:
         try:
             if reason := await self._start(zygote, name):
                 await self._launcher.kill(name)
-                self.failed(zygote, reason)
+                self._count(zygote, reason)
                 return
             self._ready[zygote] = name
             self._starting.discard(zygote)
@@ -124,6 +147,8 @@ class Zygotes:
             await self._launcher.ended(name)
         except EngineUnavailable:  # the launcher has ended, and everything with it
             self._failures[zygote] = _FAILURES
+        except SandboxError as error:
+            self._count(zygote, str(error))
         finally:
             self._starting.discard(zygote)
             self._ready.pop(zygote, None)

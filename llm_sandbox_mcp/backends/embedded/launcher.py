@@ -98,10 +98,11 @@ class Launcher:
         child = self._children.get(name)
         if child is None:
             return
-        if child.zygote is None:
+        # The event may be old: what had this number may have been closed meanwhile.
+        if child.zygote is None and has_ended(descriptor):
             self._unwatch(descriptor)
             child.running = False
-        else:
+        elif child.zygote is not None:
             self._hear(child, child.zygote)
 
     def answer(self) -> bool:
@@ -243,16 +244,17 @@ class Launcher:
         return (1, lent.count), ("", ""), uids.show(shown, views)
 
     def _launch(self, request: dict[str, Any], control: int) -> None:
-        log = os.memfd_create("log")
-        group = None
+        log, group = -1, None
         try:
+            log = os.memfd_create("log")
             if self._hierarchy is not None and self._hierarchy.version:
                 group = self._hierarchy.create(request["id"], cgroups.Limits(**request["limits"]))
             pid = os.fork()
         except OSError as error:
             if group is not None:
                 group.remove()
-            os.close(log)
+            if log >= 0:
+                os.close(log)
             self._send(event="exited", id=request["id"], log=f"cannot start: {error}", **_counts(None))
             return
         if pid == 0:
@@ -297,8 +299,9 @@ class Launcher:
     def _fork(self, request: dict[str, Any], control: int) -> None:
         """Asks a zygote for a sandbox, which is there as soon as the zygote answers."""
         name, parent = request["id"], self._children.get(request["zygote"])
-        log, group, mapping, told = os.memfd_create("log"), None, -1, -1
+        log, group, mapping, told = -1, None, -1, -1
         try:
+            log = os.memfd_create("log")
             if parent is None or parent.zygote is None or not parent.running:
                 raise ProcessLookupError("its zygote has ended")
             if self._hierarchy is not None and self._hierarchy.version:
@@ -311,9 +314,9 @@ class Launcher:
         except OSError as error:
             if group is not None:
                 group.remove()
-            os.close(log)
-            if told >= 0:
-                os.close(told)
+            for descriptor in (log, told):
+                if descriptor >= 0:
+                    os.close(descriptor)
             self._send(event="exited", id=name, log=f"cannot start: {error}", **_counts(None))
             return
         finally:
@@ -331,6 +334,8 @@ class Launcher:
             self._end(child)
             return
         kind, fields, pidfd = heard
+        if not kind:
+            return
         if not zygote.ready:
             zygote.ready = True
             reason = b"".join(fields).decode(errors="replace")
@@ -339,7 +344,11 @@ class Launcher:
         name = fields[-1].decode()
         zygote.pending.remove(name)
         fork = self._children[name]
-        if kind == b"P":
+        if kind == b"P" and pidfd < 0:
+            # It ends by itself, as it gets no uid; what would tell us of its end has found no free descriptor.
+            os.write(fork.log, b"cannot start: the launcher has too many open files")
+            fork.running = False
+        elif kind == b"P":
             fork.pidfd = pidfd
             self._watch(pidfd, name)
             if fork.ending:

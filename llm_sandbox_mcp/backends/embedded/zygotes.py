@@ -59,9 +59,14 @@ class Zygote:
                 os.close(descriptor)
 
     def receive(self) -> tuple[bytes, list[bytes], int] | None:
-        """An answer: its kind, its fields, and the descriptor of a process or -1; None once the zygote is gone."""
+        """An answer: its kind, its fields, and the descriptor of a process or -1; no kind if there is none now.
+
+        None once the zygote is gone.
+        """
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self.control, _PACKET, 1)
+            packet, descriptors, _, _ = socket.recv_fds(self.control, _PACKET, 1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b"", [], -1
         except ConnectionResetError:
             return None
         if not packet:
@@ -150,9 +155,12 @@ def own_limits() -> dict[str, int]:
 
 
 def process_of(pidfd: int) -> int:
-    """The id of the process that a descriptor stands for; -1 if it has ended."""
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+    """The id of the process that a descriptor stands for; -1 if it has ended, or cannot be found."""
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+    except OSError:  # no descriptor is free
+        return -1
 
 
 def has_ended(pidfd: int) -> bool:
