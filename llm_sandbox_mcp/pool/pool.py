@@ -16,7 +16,7 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from ..backends.base import Backend, Sandbox
+from ..backends.base import Backend, Sandbox, Zygote
 from ..backends.room import Room
 from ..base.errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
 from ..base.policy import Policy
@@ -240,7 +240,7 @@ class Pool:
     def _stock(self, key: Key, now: float) -> int:
         """How many to keep warm: the minimum, and of forks, which cost little, as many as are asked for at once."""
         minimum = self._wanted[key].minimum
-        if not minimum or self._preloads.zygote(key) is None or not self._backend.forks:
+        if not minimum or self._zygote(key) is None:
             return minimum
         return max(minimum, min(self._limits.stock, self._demands[key].most(now)))
 
@@ -308,10 +308,10 @@ class Pool:
             self._step()
 
     def _made(self, key: Key) -> AbstractAsyncContextManager[Sandbox]:
-        zygote = self._preloads.zygote(key) if self._backend.forks else None
-        if zygote is None:
-            return self._backend.sandbox(key.policy, key.image)
-        return self._backend.sandbox(key.policy, key.image, zygote)
+        return self._backend.sandbox(key.policy, key.image, self._zygote(key))
+
+    def _zygote(self, key: Key) -> Zygote | None:
+        return self._preloads.zygote(key) if self._backend.forks else None
 
     async def _advance(self, owned: Owned, sandbox: Sandbox) -> None:
         if owned.member.state is State.OPENED:

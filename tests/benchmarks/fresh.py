@@ -69,6 +69,14 @@ class Wire:
         assert answer["status"] == "ok", answer
         return answer
 
+    def first(self, code: str) -> float:
+        """Seconds to the result of code in a new session."""
+        start = time.perf_counter()
+        session = self.run(code)["session_id"]
+        seconds = time.perf_counter() - start
+        self.close(session)
+        return seconds
+
     def start(self, code: str, **options: Any) -> int:
         return self.request("tools/call", {"name": "execute_code", "arguments": {"code": code, **options}})
 
@@ -132,18 +140,12 @@ def first_results(wire: Wire, code: str) -> tuple[list[float], list[float], list
     stocked, direct, floor = list[float](), list[float](), list[float]()
     for _ in range(ROUNDS):
         wire.stocked(1)
-        start = time.perf_counter()
-        session = wire.run(code)["session_id"]
-        stocked.append(time.perf_counter() - start)
-        wire.close(session)
+        stocked.append(wire.first(code))
         floor.append(bare())
         wire.stocked(1)
         first = wire.run(PRINT)["session_id"]  # takes the one that is warm; the next is made only a moment later
-        start = time.perf_counter()
-        session = wire.run(code)["session_id"]
-        direct.append(time.perf_counter() - start)
+        direct.append(wire.first(code))
         wire.close(first)
-        wire.close(session)
         floor.append(bare())
     return stocked, direct, floor
 
@@ -218,10 +220,7 @@ def figures(wire: Wire, python: str) -> tuple[list[float], list[float]]:
         assert forking.stdin is not None and forking.stdout is not None
         for _ in range(ROUNDS):
             wire.stocked(1)
-            start = time.perf_counter()
-            session = wire.run(FIGURE)["session_id"]
-            ours.append(time.perf_counter() - start)
-            wire.close(session)
+            ours.append(wire.first(FIGURE))
             start = time.perf_counter()
             forking.stdin.write(b"\n")
             forking.stdin.flush()

@@ -290,6 +290,9 @@ async def test_libraries_that_change_on_disk_are_named_and_sandboxes_start_with_
         async with backend.sandbox(policy, zygote=zygote) as sandbox:
             assert sandbox.zygote == zygote
         searched = backend._surroundings.runtime / "stage/handlers/python/importlib_bootstrap/lib"
+        (searched / "bytecode").mkdir()
+        async with backend.sandbox(policy, zygote=zygote) as sandbox:
+            assert sandbox.zygote == zygote
         (searched / "thing-2.0.dist-info").mkdir()
         async with backend.sandbox(policy, zygote=zygote) as sandbox:
             assert sandbox.zygote is None

@@ -4,6 +4,7 @@ A module of these tests is what the language `script` does to import it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from llm_sandbox_mcp.backends.base import Zygote
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.policy import Policy
+from llm_sandbox_mcp.base.results import PoolStatistics
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.pool import Pool
 from tests.memory.backend import MemoryBackend
@@ -36,6 +38,10 @@ async def zygote_of(language: str, modules: Sequence[str], missed: frozenset[str
 def forking(engine: MemoryBackend) -> MemoryBackend:
     engine.forks = True
     return engine
+
+
+def are_kept(number: int, now: PoolStatistics) -> bool:
+    return (now.warm, now.warming, now.closing) == (number, 0, 0)
 
 
 async def acquired(pool: Pool, policy: Policy = ROOMY) -> Lease:
@@ -77,7 +83,7 @@ async def test_as_many_are_kept_warm_as_were_asked_for_at_once_up_to_the_stock(f
             leases = [await acquired(pool) for _ in range(at_once)]
             for lease in leases:
                 lease.release()
-            await pool.until(lambda now, kept=kept: (now.warm, now.warming, now.closing) == (kept, 0, 0))  # type: ignore[misc]
+            await pool.until(partial(are_kept, kept))
         await anyio.sleep(1000)  # longer than a rush is remembered, and than surplus sandboxes are kept
         assert pool.statistics().warm == 1
 

@@ -11,10 +11,7 @@ from ..layout import ALIAS, ALIAS_FOLDER, DATA, ENVIRONMENTS, HANDLERS, TOOLS, W
 from .becoming import CONTROL_FD, SECCOMP_FD, USERNS_FD
 from .etc import RESOLVING
 from .landlock import rules
-from .zygote import FOLDERS, MASKED, MASKED_FOLDERS, PLACES, SHM
-
-UID = 1000
-"""The uid inside the sandbox. Outside it is the sandbox's own uid, or the server's if the server has none to assign."""
+from .zygote import FOLDERS, MASKED, MASKED_FOLDERS, PLACES, SHM, UID
 
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _PARENTS = ("/opt", ENVIRONMENTS, TOOLS, ALIAS_FOLDER)

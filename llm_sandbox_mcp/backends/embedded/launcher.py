@@ -345,8 +345,10 @@ class Launcher:
         zygote.pending.remove(name)
         fork = self._children[name]
         if kind == b"P" and pidfd < 0:
-            # It ends by itself, as it gets no uid; what would tell us of its end has found no free descriptor.
+            # What would tell us of its end has found no free descriptor. It ends by itself if it gets no uid.
             os.write(fork.log, b"cannot start: the launcher has too many open files")
+            os.close(fork.mapping)
+            fork.mapping = -1
             fork.running = False
         elif kind == b"P":
             fork.pidfd = pidfd
@@ -376,11 +378,11 @@ class Launcher:
         zygote.pending.clear()
 
     def _give_uid(self, fork: _Child) -> None:
-        """Gives a fork its own uid; it goes on as soon as it has it."""
-        if self._mapper is None or fork.uid is None:
+        """Gives a fork its own uid; it goes on as soon as it has it, and ends if it gets none."""
+        if fork.uid is None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(fork.mapping, b"0")
-        elif (process := process_of(fork.pidfd)) > 0:
+        elif self._mapper is not None and (process := process_of(fork.pidfd)) > 0:
             self._mapper.map(process, fork.uid, fork.mapping)
         os.close(fork.mapping)
         fork.mapping = -1

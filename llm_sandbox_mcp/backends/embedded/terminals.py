@@ -8,6 +8,7 @@ import signal
 from .. import libc
 from . import uids
 from .forked import to_the_end
+from .zygote import TERMINALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 FOLDER = "terminals"
 """Where they are mounted, in the folder that is shown as `stage`; each sandbox sees its own there."""
-MOST = 64
-"""Pseudo-terminals of one sandbox."""
 
 _SECONDS = 10
 
@@ -24,8 +23,7 @@ _SECONDS = 10
 def own(stage: str) -> None:
     """Gives this process, and what it starts, their own pseudo-terminals. OSError if it is not allowed to mount."""
     libc.own_mounts()
-    options = f"newinstance,ptmxmode=0666,mode=0620,max={MOST}"
-    libc.mount("devpts", os.path.join(stage, FOLDER), "devpts", libc.MS_NOSUID | libc.MS_NOEXEC, options)
+    libc.mount("devpts", os.path.join(stage, FOLDER), "devpts", libc.MS_NOSUID | libc.MS_NOEXEC, TERMINALS)
 
 
 def can_be_owned(stage: str, shares: Mapping[str, int] | None) -> bool:

@@ -14,6 +14,7 @@ is under the filter of sandboxes before it reads the first byte of a session. No
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CONTROL = 3
 UID = 1000
+"""The uid in a sandbox. Outside it is the sandbox's own uid, or the server's if the server has none to assign."""
 
 _PACKET = 1 << 16
 _MOST_DESCRIPTORS = 16
@@ -40,7 +42,6 @@ _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 4, 22, 2
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION = 0x20080522
 _MADV_COLLAPSE, _LARGE = 25, 1 << 21
-_TERMINALS = "newinstance,ptmxmode=0666,mode=0620,max=64"
 _ST_NOEXEC, _ST_NOATIME, _ST_NODIRATIME = 0x8, 0x400, 0x800
 """Flags of mounts that one of another namespace must keep; the same numbers as for mount(2)."""
 
@@ -48,6 +49,8 @@ PLACES = {"/sandbox": "0755", "/home": "0755", "/tmp": "1777"}
 """The folders that code can write to, with their modes. World-readable: the server reads them from outside, and may not
 be root there."""
 FOLDERS = ("/home/figures", "/home/libraries")
+TERMINALS = "newinstance,ptmxmode=0666,mode=0620,max=64"
+"""Options of a sandbox's own pseudo-terminals, with the most that it can have."""
 SHM = 64 << 20
 """Bytes of /dev/shm."""
 MASKED = (
@@ -161,7 +164,7 @@ class _Zygote:
             os._exit(0)
         except self._init.Itself:
             raise
-        except BaseException as error:
+        except BaseException as error:  # every one: this process must not go on as a second zygote
             os.write(2, f"{error}".encode())
             os._exit(1)
 
@@ -187,16 +190,15 @@ class _Zygote:
         self._cover("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
         for share in shares:
             name, most = share.split("=")
-            try:  # noqa: SIM105 - contextlib would be one more module in every interpreter
+            # Refused in some containers, where sandboxes can then take these resources from each other.
+            with contextlib.suppress(PermissionError):
                 _write(f"/proc/sys/user/{name}", most)
-            except PermissionError:  # in some containers; sandboxes can then take these resources from each other
-                pass
         self._mask("/proc/sys", "/proc/sys")
         for name in MASKED:
             self._mask("/dev/null", f"/proc/{name}")
         for name in MASKED_FOLDERS:
             self._mask("/sandbox", f"/proc/{name}")  # that of the zygote is empty
-        self._cover("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, _TERMINALS)
+        self._cover("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, TERMINALS)
         self._cover("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={SHM},mode=1777")
         for place, mode in PLACES.items():
             self._cover("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={disk},mode={mode}")

@@ -49,10 +49,13 @@ class _Installed:
 
     def changed(self) -> str:
         """Which of them have changed since; nothing if none has."""
-        for path, stamp in self._stamps.items():
-            if _stamp(path) != stamp:
+        for path, known in self._stamps.items():
+            stamp = _stamp(path)
+            if stamp != known:
                 names = sorted(_libraries(path) ^ self._names[path])[:_NAMED]
-                return f"libraries have changed on disk: {', '.join(names) or path}"
+                if names:
+                    return f"libraries have changed on disk: {', '.join(names)}"
+                self._stamps[path] = stamp  # something else has, such as the folder with their bytecode
         return ""
 
 
