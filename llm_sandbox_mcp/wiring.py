@@ -7,7 +7,6 @@ from dataclasses import replace
 from .aio.tasks import open_tasks
 from .backends import create
 from .backends.base import Backend, Sandbox, Surroundings, Zygote
-from .backends.layout import PATH
 from .files.artifacts import ArtifactStore
 from .files.watching import WatchedFolders
 from .host.audit import Audit
@@ -21,7 +20,7 @@ from .libraries.prepared.preparing import Preparer, environment_places
 from .network.proxy import make_proxy
 from .network.secrets import read_secrets
 from .pool.pool import WARM_UP, Pool
-from .pool.preloads import Preloads, modules_of
+from .pool.preloads import Preloads, modules_of, zygote_of
 from .profile.machine import check_limits
 from .profile.profile import Profile
 from .rules.checking import open_checker
@@ -104,16 +103,13 @@ async def open_service(
                         await installer.install(sandbox, await preparer.places(languages[name]), libraries)
                     yield
 
-            async def zygote_of(name: str, modules: Sequence[str], missed: frozenset[str]) -> Zygote | None:
+            async def find(name: str, modules: Sequence[str], missed: frozenset[str]) -> Zygote | None:
                 if not modules or profile.pool.libraries.get(name):
                     return None
-                places, runner = await preparer.places(languages[name]), languages[name].handler.runner
-                assert runner is not None  # it has imported the modules
-                argv, environment = places.argv(runner.argv), places.env(PATH)
-                return Zygote(tuple(argv), tuple(environment.items()), tuple(modules), missed)
+                return zygote_of(await preparer.places(languages[name]), modules, missed)
 
             modules = {name: modules_of(profile, languages[name]) for name in profile.pool.languages}
-            pool = Pool(backend, profile.pool, warm_up, attach, owners, Preloads(modules, zygote_of))
+            pool = Pool(backend, profile.pool, warm_up, attach, owners, Preloads(modules, find))
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)

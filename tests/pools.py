@@ -11,7 +11,7 @@ from llm_sandbox_mcp.base.results import PoolStatistics
 from llm_sandbox_mcp.host.audit import Audit
 from llm_sandbox_mcp.network.proxy import Proxy
 from llm_sandbox_mcp.pool.pool import Pool, WarmUp
-from llm_sandbox_mcp.pool.preloads import Preloads, ZygoteOf
+from llm_sandbox_mcp.pool.preloads import FindZygote, Preloads
 from llm_sandbox_mcp.profile.profile import load_profile
 
 
@@ -26,7 +26,7 @@ async def open_pool(
     *,
     within: float = 30,
     preloads: Mapping[str, Sequence[str]] | None = None,
-    zygote_of: ZygoteOf | None = None,
+    zygote_of: FindZygote | None = None,
     **changes: object,
 ) -> AsyncIterator[Pool]:
     """Opens a pool with the settings of the default profile, except `changes`; its sandboxes are gone at the end.

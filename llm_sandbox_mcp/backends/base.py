@@ -459,6 +459,10 @@ class Backend(ABC):
         shielded from cancellation and bounded in time.
         """
 
+    async def unforked(self, zygote: Zygote) -> str:
+        """Why sandboxes cannot be forks of a zygote, as soon as that is known; empty if they can, or none is a fork."""
+        return ""
+
     @abstractmethod
     async def sweep(self) -> int:
         """Removes what servers that are gone left behind; returns the number of things removed."""

@@ -92,6 +92,9 @@ class Chosen(Backend):
         async with (await self.chosen()).sandbox(policy, image, zygote) as sandbox:
             yield sandbox
 
+    async def unforked(self, zygote: Zygote) -> str:
+        return await (await self.chosen()).unforked(zygote)
+
     async def tell(self, on_progress: OnProgress) -> None:
         await (await self.chosen()).tell(on_progress)
 

@@ -20,7 +20,7 @@ from ..languages.places import Places
 from ..libraries.installing import choose
 from ..libraries.prepared import environments
 from ..libraries.prepared.cache import contents
-from ..pool.preloads import modules_of
+from ..pool.preloads import modules_of, zygote_of
 from ..profile.profile import Profile
 from ..rules.checking import Unready
 from ..runs.interpreter import start_interpreter
@@ -160,19 +160,24 @@ async def _examine(
     places = Places(language, environment, tools=f"{environment}/bin" if environment else TOOLS)
     if absent := await sandbox.lacking(handler.requires.commands, places.env(sandbox.path)):
         return [Check(language.name, "missing", f"image {sandbox.image} has no {', '.join(absent)}", _BUILD)]
-    listed = ""
+    listed = fix = ""
     if handler.environment is not None and not environment:
         libraries = profile.language(language.name).libraries
         found = await environments.find(language, libraries, folders.cache)
         listed = ", ".join(libraries) or "no libraries"
         if not found:
             return [await _unprepared(language, profile, environ, listed)]
+        if changed := environments.changed(path := environments.environment_path(folders.cache, found)):
+            slow = "servers that ran then start sandboxes more slowly"
+            listed = f"{', '.join(changed)} changed on disk since it was prepared, so that {slow}; {listed}"
+            fix = f"remove {path}; llm-sandbox-mcp prepare {language.name}; start those servers again"
         places = replace(places, environment=f"{ENVIRONMENTS}/{found}")
     try:
         version = await ask_version(sandbox, places)
     except StartFailed as error:
         return [Check(language.name, "missing", str(error), handler.requires.install)]
-    rows = [Check(language.name, "ok", f"{version}, {listed} prepared" if listed else version)]
+    detail = f"{version}, {listed} prepared" if listed else version
+    rows = [Check(language.name, "degraded" if fix else "ok", detail, fix)]
     if handler.libraries is not None:
         try:
             await choose(sandbox, places)
@@ -201,10 +206,10 @@ async def _preload(
         return [Check(name, "degraded", error.cause, step)]
     cost = f"{format_duration(done.seconds)} and {format_size(done.memory)} for each warm sandbox"
     detail = f"{', '.join(done.modules)}: {cost}" if done.modules else "nothing"
-    if not done.skipped:
-        return [Check(name, "ok", detail)]
-    skipped = "; ".join(f"without {module}: {why}" for module, why in done.skipped.items())
-    return [Check(name, "degraded", f"{detail}; {skipped}", step)]
+    wrong = [f"without {module}: {why}" for module, why in done.skipped.items()]
+    if done.modules and (why := await backend.unforked(zygote_of(places, done.modules, frozenset()))):
+        wrong.append(f"sandboxes do not start with them: {why}")
+    return [Check(name, "degraded" if wrong else "ok", "; ".join([detail, *wrong]), step)]
 
 
 async def _unprepared(language: Language, profile: Profile, environ: Mapping[str, str], listed: str) -> Check:

@@ -4,15 +4,17 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ..backends.base import Zygote
+from ..backends.layout import PATH
 from ..base.results import Preload
 from ..languages.languages import Language
 from ..languages.modules import among
+from ..languages.places import Places
 from ..profile.profile import Profile
 from ..runs.interpreter import Interpreter
 from ..runs.preloading import fits, preload
 from .plan import Key
 
-ZygoteOf = Callable[[str, Sequence[str], frozenset[str]], Awaitable[Zygote | None]]
+FindZygote = Callable[[str, Sequence[str], frozenset[str]], Awaitable[Zygote | None]]
 """Makes a zygote of a language that imports modules, and knows what these miss; None if there are none to import, or
 others when a sandbox starts."""
 
@@ -27,13 +29,20 @@ def modules_of(profile: Profile, language: Language) -> Sequence[str]:
     return modules if chosen else among(profile.language(language.name).libraries, modules, language)
 
 
+def zygote_of(places: Places, modules: Sequence[str], missed: frozenset[str]) -> Zygote:
+    """A language's interpreter that has imported modules, and knows what these miss."""
+    runner = places.language.handler.runner
+    assert runner is not None  # it has imported the modules
+    return Zygote(tuple(places.argv(runner.argv)), tuple(places.env(PATH).items()), tuple(modules), missed)
+
+
 class Preloads:
     """The modules for each language. What goes wrong with a module once is not tried again in the same pool."""
 
-    def __init__(self, modules: Mapping[str, Sequence[str]], zygote_of: ZygoteOf | None = None) -> None:
-        """`zygote_of` makes a zygote of what was imported; without it there is none."""
+    def __init__(self, modules: Mapping[str, Sequence[str]], find: FindZygote | None = None) -> None:
+        """`find` makes a zygote of what was imported; without it there is none."""
         self._modules = modules
-        self._zygote_of = zygote_of
+        self._find = find
         self._zygotes: dict[Key, Zygote] = {}
         self._avoided: dict[Key, dict[str, str]] = defaultdict(dict)
         self._last: dict[Key, Preload] = {}
@@ -64,7 +73,7 @@ class Preloads:
         if done is not None:
             self._last[key] = done
             missed = interpreter.missed or frozenset()
-            zygote = await self._zygote_of(key.language, done.modules, missed) if self._zygote_of else None
+            zygote = await self._find(key.language, done.modules, missed) if self._find else None
             if zygote is not None:
                 self._zygotes[key] = zygote
         else:

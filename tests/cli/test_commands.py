@@ -151,6 +151,10 @@ def test_doctor_says_what_warm_interpreters_import_and_what_not_and_why(tmp_path
     found = row(["decimal", "this", "nothing_there"])
     assert re.search(r"preload +degraded +decimal: ", found)
     assert found.endswith("; without this: it prints when it is imported; without nothing_there: it is not installed")
+    (handlers / "python/importlib_bootstrap/lib/keeper.py").write_text("kept = open('/etc/passwd')")
+    found = row(["keeper"])
+    assert re.search(r"preload +degraded +keeper: ", found)
+    assert found.endswith("; sandboxes do not start with them: it keeps files open")
     assert row([]) == row(["decimal"], "[pool]\nmin = 0\n") == ""
 
 

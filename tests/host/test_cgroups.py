@@ -21,7 +21,8 @@ from llm_sandbox_mcp.backends.embedded.cgroup import Group
 from llm_sandbox_mcp.backends.embedded.cgroup_detect import detect
 from llm_sandbox_mcp.backends.embedded.cgroup_files import processes
 from llm_sandbox_mcp.backends.embedded.cgroups import Hierarchy, Limits, Unlimited, Version2
-from llm_sandbox_mcp.backends.embedded.launcher import Launcher, _Child
+from llm_sandbox_mcp.backends.embedded.child import Child
+from llm_sandbox_mcp.backends.embedded.launcher import Launcher
 from llm_sandbox_mcp.backends.embedded.launching import open_launcher
 from tests import ordinary
 
@@ -281,7 +282,7 @@ def test_the_launcher_reports_an_exit_even_if_only_a_part_of_the_group_could_be_
     group = version1.create("partly", Limits(memory=64 * 2**20, pids=8))
     launcher = Launcher(theirs)
     log = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
-    launcher._children["one"] = _Child(pid=0, log=log, group=group, running=False)
+    launcher._children["one"] = Child(pid=0, log=log, group=group, running=False)
     inside = Path(group.by_controller["memory"], "kept")
     inside.mkdir()
     launcher.settle()

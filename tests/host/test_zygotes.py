@@ -263,6 +263,7 @@ MODULES = {
     "connections": ("import socket\nkept = socket.create_server(('127.0.0.1', 0))", "connections"),
     "open_files": ("kept = open('/etc/passwd')", "keeps files open"),
     "fails": ("1 / 0", "division by zero"),
+    "prints": ("print('much ' * 100_000, flush=True)", "ended at its start: much much"),
     "exits": ("import os\nos._exit(3)", "ended at its start"),
 }
 
@@ -276,7 +277,7 @@ async def test_an_interpreter_is_not_forked_if_a_module_leaves_more_than_memory(
     zygote = of_python(f"own_{name}")
     async with opened(folder) as backend:
         assert not await settled(backend, zygote)
-        assert backend._zygotes is not None and reason in backend._zygotes.reasons[zygote]
+        assert reason in await backend.unforked(zygote)
         async with backend.sandbox(small.policy(), zygote=zygote) as sandbox:
             assert sandbox.zygote is None
 

@@ -100,6 +100,12 @@ class EmbeddedBackend(Backend):
             return [Check(_ROW, "degraded", f"off, so that sandboxes start more slowly: {obstacle}", fix)]
         return [Check(_ROW, "ok", "on: each sandbox is a fork of a process that waits, Python's with its libraries")]
 
+    async def unforked(self, zygote: Zygote) -> str:
+        zygotes = self._zygotes
+        if zygotes is None or await zygotes.obstacle() or await zygotes.settled(zygote):
+            return ""
+        return zygotes.reasons.get(zygote, "the launcher has ended")
+
     def room(self) -> Sequence[Room]:
         count = len(self._launcher.uids) if self._launcher else 0
         uids = (Room("uids", count, "add ids in /etc/subuid and /etc/subgid"),) if count else ()

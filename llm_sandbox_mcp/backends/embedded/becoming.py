@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, field
 
 from .. import libc
-from . import cgroup_files, connecting, terminals, uids, zygotes
+from . import cgroup_files, connecting, mapper, terminals, uids
 from .forked import to_the_end
 
 TYPE_CHECKING = False
@@ -76,7 +76,7 @@ def become_zygote(
         _leave_launcher(log)
         ended, _ = os.pipe()
         os.dup2(ended, 0)
-        zygotes.unbind()
+        mapper.unbind()
         _give_up_privileges(uid, None, entry.launcher)
         seccomp = os.open(os.path.join(entry.stage, ZYGOTE_SECCOMP), os.O_RDONLY)
         kept = [control, seccomp, *([namespace] if namespace is not None else ())]

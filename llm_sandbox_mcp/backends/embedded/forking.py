@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...base.errors import EngineUnavailable, SandboxError
+from ...base.text import one_line
 from ..base import Zygote
 from .launching import LauncherClient
 from .probe import INTERPRETER
@@ -23,6 +24,9 @@ _TOGETHER = 1.0
 """Seconds within which failures are counted as one."""
 _FAILURES = 3
 """After so many failures in a row no further fork of a zygote, or start of it, is tried."""
+
+_LONGEST = 200
+"""Characters of the last line that a zygote has written."""
 
 _logger = logging.getLogger(__name__)
 
@@ -164,6 +168,7 @@ class Zygotes:
             launched = await self._launcher.zygote(name, self._command(zygote), zygote.modules)
             await launched.heard.wait()
             if launched.exited.is_set():
-                return f"it ended at its start: {launched.log or 'no reason given'}"
+                *_, last = "no reason given", *launched.log.splitlines()
+                return f"it ended at its start: {one_line(last)[:_LONGEST]}"
             return launched.reason
         return f"it was not ready within {_START:g} s"

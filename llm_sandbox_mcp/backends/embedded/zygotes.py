@@ -1,32 +1,25 @@
-"""The launcher's side of zygotes: it asks them for forks, and lets each fork have a uid of its own.
-
-A zygote's forks are in user namespaces below its own. For each of these to have another uid, zygotes are in a user
-namespace with all uids of sandboxes. Only a process in that namespace can give a fork its uid: the mapper, which does
-nothing else.
-"""
+"""The launcher's side of zygotes: it starts them, asks them for forks, and learns of their end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
-import signal
 import socket
 
-from .. import libc
-from . import zygote
-from .forked import to_the_end
+from . import uids
+from .becoming import SECCOMP, become_zygote
+from .child import Child, has_ended
+from .mapper import Mapper, own_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
-_FIRST = 2000
-"""The first uid of sandboxes in the mapper's namespace; the zygotes themselves have `zygote.UID`."""
-_COUNTED = ("NPROC", "SIGPENDING", "MSGQUEUE", "MEMLOCK")
-"""Limits (RLIMIT_*) on what a user may have in total. Those in force when a user namespace is made bound what all users
-in it have together: so that sandboxes take nothing from each other, only each fork itself gets them, where possible."""
+    from .becoming import Entry
+    from .cgroup import Group
+
 _PACKET = 1 << 16
 
 
@@ -75,83 +68,168 @@ class Zygote:
         return kind, fields, descriptors[0] if descriptors else -1
 
 
-class Mapper:
-    """A user namespace with the uids of all sandboxes, and the process in it that gives them out."""
+class Parents:
+    """The zygotes of one launcher, by their ids, and what tells of the end of their forks."""
 
-    def __init__(self, uids: range) -> None:
-        """The first of the uids is that of all zygotes. OSError or PermissionError if that is not allowed here."""
-        self._first = uids[0]
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ready, entered = os.pipe()
-        self.pid = pid = os.fork()
-        if pid == 0:
-            with to_the_end(quiet=True):
-                _map(uids[0], theirs.fileno(), entered)
-        theirs.close()
-        os.close(entered)
+    def __init__(
+        self, children: Mapping[str, Child], entry: Entry, poll: select.poll, send: Callable[..., None]
+    ) -> None:
+        """`children` are all of the launcher's. Descriptors that `handle` is to be called for are registered with
+        `poll`; `send` tells the server of an event."""
+        self._children = children
+        self._entry = entry
+        self._poll = poll
+        self._send = send
+        self._zygotes: dict[str, Zygote] = {}
+        self._mapper: Mapper | None = None
+        self._watched: dict[int, str] = {}
+        """The sockets of zygotes and the descriptors of their forks, with the ids."""
+        self.uids = range(0)
+        """Those of sandboxes; the first is that of all zygotes. None if they have the server's own."""
+        self.shares: Mapping[str, int] = {}
+        """The limits of each fork's user namespace."""
+
+    def start(self, request: Mapping[str, Any]) -> Child:
+        """Starts a zygote, which says later whether it can be used. `OSError`."""
+        name = request["id"]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log, written = os.pipe()
+        for end in (log, written):  # a module that prints more than a pipe holds fails
+            os.set_blocking(end, False)
         try:
-            if not os.read(ready, 1):
-                raise PermissionError("no user namespace for zygotes can be made")
-            self.namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-            entries = f"{zygote.UID} {self._first} 1\n{_FIRST} {self._first + 1} {len(uids) - 1}\n"
-            for file in ("uid_map", "gid_map"):
-                _write(f"/proc/{pid}/{file}", entries)
+            if self.uids and self._mapper is None:
+                self._mapper = Mapper(self.uids)
+            with open(os.path.join(self._entry.stage, SECCOMP), "rb") as file:
+                code = file.read()
+            pid = os.fork()
+        except OSError:
+            for descriptor in (ours.detach(), theirs.detach(), log, written):
+                os.close(descriptor)
+            raise
+        if pid == 0:
+            namespace = self._mapper.namespace if self._mapper is not None else None
+            own = self.uids[0] if self.uids else None
+            become_zygote(request["argv"], own, self._entry, theirs.fileno(), written, namespace)
+        theirs.close()
+        os.close(written)
+        with contextlib.suppress(PermissionError):  # the child was faster and is bubblewrap already
+            os.setpgid(pid, pid)
+        self._zygotes[name] = Zygote(name, ours, code, request["modules"])
+        self._watch(ours.fileno(), name)
+        return Child(pid, log, None)
+
+    def fork(self, request: Mapping[str, Any], control: int, log: int, group: Group | None) -> int:
+        """Asks a zygote for a sandbox, which is there as soon as the zygote answers; `OSError` if that cannot be.
+
+        Returns the pipe through which the fork is told that it has its uid.
+        """
+        parent = self._zygotes.get(request["zygote"])
+        if parent is None or not self._children[parent.name].running:
+            raise ProcessLookupError("its zygote has ended")
+        mapping, told = os.pipe()
+        try:
+            counted = {**own_limits(), **uids.SHARED_LIMITS}
+            single = ",".join([*_pairs(counted), request["single"]])
+            fields = [str(request["disk"]), single, request["rules"], *_pairs(self.shares)]
+            entrances = group.join_paths if group is not None else ()
+            parent.fork(request["id"], fields, (control, log, mapping), entrances)
+        except OSError:
+            os.close(told)
+            raise
         finally:
-            os.close(ready)
+            os.close(mapping)
+        return told
 
-    def map(self, process: int, uid: int, mapping: int) -> None:
-        """Gives a fork its uid; it learns that from the pipe `mapping`."""
-        packet = f"{process} {_FIRST + uid - self._first - 1}".encode()
-        with contextlib.suppress(OSError):  # then the fork sees the pipe close, and says so
-            socket.send_fds(self._control, [packet], [mapping])
-
-    def close(self) -> None:
-        self._control.close()
-        os.close(self.namespace)
-
-
-def _map(own: int, control: int, entered: int) -> None:
-    """The mapper's life."""
-    os.dup2(control, 0)
-    os.dup2(entered, 1)
-    os.closerange(2, os.sysconf("SC_OPEN_MAX"))
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    unbind()
-    os.setgroups([])
-    os.setresgid(own, own, own)
-    os.setresuid(own, own, own)
-    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # changing the uid has cleared it
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.unshare(libc.CLONE_NEWUSER)
-    os.write(1, b"1")
-    os.close(1)
-    requests = socket.socket(fileno=0)
-    while True:
-        packet, descriptors, _, _ = socket.recv_fds(requests, _PACKET, 1)
-        if not packet:
+    def handle(self, descriptor: int) -> None:
+        """Handles what is new with a zygote or a fork."""
+        name = self._watched.get(descriptor, "")
+        child, zygote = self._children.get(name), self._zygotes.get(name)
+        if child is None:
             return
-        process, uid = packet.split()
-        with contextlib.suppress(OSError):  # the fork has ended; else it sees the pipe close
-            _write(f"/proc/{process.decode()}/setgroups", "deny")
-            for file in ("uid_map", "gid_map"):
-                _write(f"/proc/{process.decode()}/{file}", f"{zygote.UID} {uid.decode()} 1")
-            os.write(descriptors[0], b"1")
-        for descriptor in descriptors:
-            os.close(descriptor)
+        if zygote is not None:
+            self._hear(child, zygote)
+        elif has_ended(descriptor):  # the event may be old: what had this number may have been closed meanwhile
+            self._unwatch(descriptor)
+            child.running = False
 
+    def reaped(self, pid: int) -> None:
+        """Notes that a process of the launcher's has ended."""
+        if self._mapper is not None and self._mapper.pid == pid:
+            self.lose_mapper()
 
-def unbind() -> None:
-    """Lets the user of this process have any number of what all its namespaces count together; root can do that."""
-    for name in _COUNTED:
-        with contextlib.suppress(ValueError, PermissionError):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    def lose_mapper(self) -> None:
+        """Ends the zygotes whose forks cannot get a uid any more; the next ones get another mapper."""
+        if self._mapper is None:
+            return
+        self._mapper.close()
+        self._mapper = None
+        for name in self._zygotes:
+            self._children[name].end()
 
+    def forget(self, name: str) -> None:
+        """Closes the socket to a zygote that has ended; nothing for a child that is none."""
+        if (zygote := self._zygotes.pop(name, None)) is not None:
+            self._hang_up(zygote)
 
-def own_limits() -> dict[str, int]:
-    """What a fork gets instead: as much as this process may have."""
-    return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1] for name in _COUNTED}
+    def _hang_up(self, zygote: Zygote) -> None:
+        if zygote.control.fileno() >= 0:
+            self._unwatch(zygote.control.fileno())
+            zygote.control.close()
+        for name in zygote.pending:
+            self._children[name].running = False
+        zygote.pending.clear()
+
+    def _hear(self, child: Child, zygote: Zygote) -> None:
+        """Takes an answer of a zygote; if it has ended, so have its forks."""
+        heard = zygote.receive()
+        if heard is None:
+            self._hang_up(zygote)
+            child.end()
+            return
+        kind, fields, pidfd = heard
+        if not kind:
+            return
+        if not zygote.ready:
+            zygote.ready = True
+            reason = b"".join(fields).decode(errors="replace")
+            self._send(event="zygote", id=zygote.name, reason=reason)
+            return
+        name = fields[-1].decode()
+        zygote.pending.remove(name)
+        fork = self._children[name]
+        if kind == b"P" and pidfd < 0:
+            # What would tell us of its end has found no free descriptor. It ends by itself if it gets no uid.
+            os.write(fork.log, b"cannot start: the launcher has too many open files")
+            os.close(fork.mapping)
+            fork.mapping = -1
+            fork.running = False
+        elif kind == b"P":
+            fork.pidfd = pidfd
+            self._watch(pidfd, name)
+            if fork.ending:
+                fork.end()
+            self._give_uid(fork)
+        else:
+            os.write(fork.log, b"cannot start: " + fields[0])
+            fork.running = False
+
+    def _give_uid(self, fork: Child) -> None:
+        """Gives a fork its own uid; it goes on as soon as it has it, and ends if it gets none."""
+        if fork.uid is None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(fork.mapping, b"0")
+        elif self._mapper is not None and (process := process_of(fork.pidfd)) > 0:
+            self._mapper.map(process, fork.uid, fork.mapping)
+        os.close(fork.mapping)
+        fork.mapping = -1
+
+    def _watch(self, descriptor: int, name: str) -> None:
+        self._watched[descriptor] = name
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        self._poll.unregister(descriptor)
+        del self._watched[descriptor]
 
 
 def process_of(pidfd: int) -> int:
@@ -163,18 +241,6 @@ def process_of(pidfd: int) -> int:
         return -1
 
 
-def has_ended(pidfd: int) -> bool:
-    """Whether the process that a descriptor stands for has ended."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "wb", buffering=0) as file:
-        file.write(text.encode())
-
-
-def as_fields(shares: Mapping[str, int]) -> list[str]:
-    """The limits of a sandbox's user namespace, as a fork is told them."""
-    return [f"{name}={most}" for name, most in shares.items()]
+def _pairs(limits: Mapping[str, int]) -> list[str]:
+    """Limits as a fork is told them."""
+    return [f"{name}={most}" for name, most in limits.items()]

@@ -97,6 +97,13 @@ async def find(language: Language, libraries: Sequence[str], cache: Path) -> str
     return _key(target) if await anyio.Path(target).is_dir() else ""
 
 
+def changed(environment: Path) -> list[str]:
+    """The libraries that were put into an environment after it was prepared, with their versions."""
+    prepared = environment.stat().st_ctime_ns  # that is when it got its name
+    found = environment.glob("lib/python*/site-packages/*.dist-info")
+    return sorted(path.stem for path in found if path.stat().st_mtime_ns > prepared)
+
+
 def tool_place(cache: Path) -> Path:
     """The folder in which the uv that this package depends on is, or will be."""
     with suppress(PackageNotFoundError):  # `doctor` reports it

@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from llm_sandbox_mcp.languages.languages import Environment, Handler, Language, 
 from llm_sandbox_mcp.libraries.installed.indexes import index_of
 from llm_sandbox_mcp.libraries.prepared.builds import Environments
 from llm_sandbox_mcp.libraries.prepared.cache import clear, contents
-from llm_sandbox_mcp.libraries.prepared.environments import environment_path, place_of, prepare, stage_tool_uv
+from llm_sandbox_mcp.libraries.prepared.environments import changed, environment_path, place_of, prepare, stage_tool_uv
 from llm_sandbox_mcp.libraries.prepared.keeping import hold, kept, lock_of, unfinished
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from tests.local_index import LocalIndex, local_index, sdist, wheel
@@ -113,6 +114,18 @@ async def test_an_environment_is_readable_by_all_and_writable_only_by_its_owner_
             wanted = 0o555 if stat.S_ISDIR(mode) or path == staged else 0o444
             assert mode & wanted == wanted, path
             assert not mode & 0o022, path
+
+
+async def test_libraries_that_are_changed_after_they_were_prepared_are_named(index: LocalIndex, cache: Path) -> None:
+    with anyio.fail_after(60):
+        key = await prepare(language(), ["tiny"], cache, quiet, index=f"{index.url}/simple")
+    built = environment_path(cache, key)
+    assert changed(built) == []
+    (packages,) = built.glob("lib/python*/site-packages")
+    for name in ("other", "tiny-2.0.dist-info"):
+        (packages / name).mkdir()
+        os.utime(packages / name, (time.time() + 1,) * 2)  # within the same tick of the clock they have the same time
+    assert changed(built) == ["tiny-2.0"]
 
 
 async def test_a_package_that_needs_its_set_up_script_is_not_built_on_the_host(index: LocalIndex, cache: Path) -> None:
