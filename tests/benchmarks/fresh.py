@@ -43,7 +43,7 @@ class Wire:
     """A server, and messages to it as lines."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+        self.process = process
         self._number = 0
         self.request("initialize", CLIENT)
         self.receive()
@@ -56,9 +56,9 @@ class Wire:
 
     def receive(self) -> dict[str, Any]:
         """The next answer; notifications are passed over."""
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         while True:
-            message: dict[str, Any] = json.loads(self._process.stdout.readline())
+            message: dict[str, Any] = json.loads(self.process.stdout.readline())
             if "id" in message:
                 assert "result" in message and not message["result"].get("isError"), message
                 return message
@@ -97,9 +97,9 @@ class Wire:
             time.sleep(0.005)
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
 
 
 @contextmanager
