@@ -28,7 +28,8 @@ class Progress:
         """Text is passed on in `tasks`, from the first on: most runs print nothing, and then this costs nothing."""
         self._report = report
         self._tasks = tasks
-        self._started = False
+        self.started = False
+        """Whether there was any text."""
         self._pending: list[str] = []
         self._passed = 0
         self._some = anyio.Event()
@@ -38,8 +39,8 @@ class Progress:
         if text:
             self._pending.append(text)
             self._some.set()
-            if not self._started:
-                self._started = True
+            if not self.started:
+                self.started = True
                 self._tasks.start_soon(self._run)
 
     async def line(self, text: str) -> None:
@@ -64,5 +65,7 @@ class Progress:
 async def reporting(report: _Report) -> AsyncIterator[Progress]:
     """Reports progress until the block ends; the result contains the output that is left then."""
     async with open_tasks() as tasks:
-        yield Progress(report, tasks)
-        tasks.cancel_scope.cancel()
+        progress = Progress(report, tasks)
+        yield progress
+        if progress.started:  # to cancel what has nothing to do takes as long as some runs
+            tasks.cancel_scope.cancel()

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -160,8 +161,11 @@ def _refusal(request_id: int | str | None, code: int, text: str) -> SessionMessa
 
 async def _write(fd: int, data: bytes) -> None:
     view = memoryview(data)
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
     while view:
-        await writable(fd)
+        if not room.poll(0):  # as a rule there is, and to be told so by the event loop takes longer than to write
+            await writable(fd)
         try:
             view = view[os.write(fd, view[:_WRITE_SIZE]) :]
         except BrokenPipeError:  # the client is gone, and the end of the input follows

@@ -15,7 +15,7 @@ from llm_sandbox_mcp.base.errors import EngineUnavailable, StartFailed
 from llm_sandbox_mcp.base.messages import Problem
 from llm_sandbox_mcp.runs.kernel import Kernel
 from llm_sandbox_mcp.runs.requests import RunRequest
-from llm_sandbox_mcp.runs.run import Run
+from llm_sandbox_mcp.runs.run import Outcome, Run
 from tests.memory.backend import MemoryBackend, MemoryProcess, Program
 from tests.memory.clock import BACKEND
 from tests.unit.policies import POLICY
@@ -108,6 +108,37 @@ async def test_a_runner_that_reports_the_end_of_its_interpreter_is_not_used_agai
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
     assert (outcome.ending, outcome.exit_code, outcome.alive, outcome.ended) == ("exited", 5, False, True)
     assert outcome.report is not None and outcome.report.files == ("late",)
+
+
+async def test_what_takes_output_may_take_longer_than_most_runs_and_is_not_broken_off() -> None:
+    taken = list[str]()
+
+    async def take(stream: str, text: str) -> None:
+        await anyio.sleep(0.1)
+        taken.append(text)
+
+    async with Interruptible() as process:
+        await process.print(b"one ")
+        process.answer()
+        request = RunRequest("", timeout=BOUND, output=100, grace=5, on_output=take)
+        with anyio.fail_after(BOUND):
+            outcome = await Run(process, b"{}\n", NONCE, request).finish()
+    assert (outcome.ending, outcome.stdout, taken) == ("answered", b"one ", ["one "])
+
+
+async def test_output_that_was_read_when_its_run_is_stopped_is_kept() -> None:
+    async with Interruptible() as process, anyio.create_task_group() as tasks:
+        run = Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5))
+        await process.print(b"one")
+        outcomes = list[Outcome]()
+
+        async def finish() -> None:
+            outcomes.append(await run.finish())
+
+        tasks.start_soon(finish)
+        await anyio.wait_all_tasks_blocked()
+        run.stop()
+    assert [(outcome.ending, outcome.stdout) for outcome in outcomes] == [("cancelled", b"one")]
 
 
 class Cleaning(Interruptible):
