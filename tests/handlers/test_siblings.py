@@ -34,6 +34,14 @@ drawn, hash("x"), "pandas" in sys.modules
 """
 
 
+REHEARSED = """
+import sandbox_preload
+for text in sandbox_preload._REHEARSED.values():
+    exec(text, {})  # an error would be passed over where it is only about time
+len(sandbox_preload._REHEARSED)
+"""
+
+
 async def test_siblings_draw_different_random_numbers() -> None:
     await need("embedded")
     count = tries(200)
@@ -53,6 +61,8 @@ async def test_siblings_draw_different_random_numbers() -> None:
                 ran = await execute(service, DRAW, keep_session=False)
                 assert ran.status == "ok" and ran.result is not None, ran
                 found.append(ast.literal_eval(ran.result.replace("np.float64", "")))
+            rehearsed = await execute(service, REHEARSED)
+    assert (rehearsed.status, rehearsed.result) == ("ok", "1"), rehearsed
     assert {(seed, loaded) for _, seed, loaded in found} == {(found[0][1], True)}, "not all of them are siblings"
     for kind in found[0][0]:
         assert len({drawn[kind] for drawn, *_ in found}) == count, kind
