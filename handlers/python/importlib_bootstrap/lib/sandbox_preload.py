@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 
+import sandbox_rich  # noqa: F401 - code that uses such modules shows values, and would load it then
 from sandbox_channel import quote
 
 _MISSED = 200
