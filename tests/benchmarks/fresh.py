@@ -262,9 +262,6 @@ async def lags(at_once: int) -> tuple[list[float], float]:
 
 def main() -> None:
     """Measures everything and prints the table."""
-    profile = load_profile()
-    places = environment_places(profile, load_languages(), host_folders("", "").cache)
-    python = next(path for place in places for path in place.glob("*/bin/python"))
     print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
     with host_folder() as folder:
         settings = folder / "profile.toml"
@@ -279,6 +276,8 @@ def main() -> None:
             row("print(1) in a fresh sandbox, from stock", ours, floor, "<= 0.35x")
             row("the same, without stock", direct, floor, "<= 1.0x")
             row("x += 1 in a live session", *stateful(wire), "<= 0.08x")
+            places = environment_places(load_profile(), load_languages(), host_folders("", "").cache)
+            python = next(path for place in places for path in place.glob("*/bin/python"))
             row("first figure, beside a bare fork", *figures(wire, str(python)), "<= 1.3x")
         settings.write_text(limits)
         with served(str(settings)) as wire:
