@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import anyio
+
 from ..backends.base import Backend, Check, Sandbox
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
 from ..base.errors import InstallFailed, SandboxError, StartFailed
@@ -33,6 +35,8 @@ from .console import table
 from .opening import folders_of, named_profile, opened, read_profile, run_until_signal
 
 _BROKEN = 1
+_PATIENCE = 30.0
+"""Seconds until a process that has all modules imported is ready to be forked; it takes one or two."""
 _BUILD = "llm-sandbox-mcp images build"
 
 
@@ -207,8 +211,11 @@ async def _preload(
     cost = f"{format_duration(done.seconds)} and {format_size(done.memory)} for each warm sandbox"
     detail = f"{', '.join(done.modules)}: {cost}" if done.modules else "nothing"
     wrong = [f"without {module}: {why}" for module, why in done.skipped.items()]
-    if done.modules and (why := await backend.unforked(zygote_of(places, done.modules, frozenset()))):
-        wrong.append(f"sandboxes do not start with them: {why}")
+    if done.modules:
+        why = f"it is not known after {_PATIENCE:g} s whether they can"
+        with anyio.move_on_after(_PATIENCE):
+            why = await backend.unforked(zygote_of(places, done.modules, frozenset()))
+        wrong += [f"sandboxes do not start with them: {why}"] if why else []
     return [Check(name, "degraded" if wrong else "ok", "; ".join([detail, *wrong]), step)]
 
 

@@ -1,8 +1,8 @@
 """One run, from the request to its end, for all backends: reads its output, applies its limits, interrupts it."""
 
 import codecs
+import math
 import signal
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -20,12 +20,8 @@ from .requests import RunRequest
 _AT_ONCE = 4096
 """Bytes of a request that a pipe takes without waiting, since its reader has read everything before."""
 
-_NO_MORE = anyio.EndOfStream, anyio.ClosedResourceError
-"""The latter is raised if the streams are closed with their sandbox, when a session ends."""
-
 _SOON = 0.005
-_FEW = 8
-"""Seconds in which most runs are answered, and into how many portions what they print is divided at most."""
+"""Seconds in which most runs are answered: only for others it is worth a task to look whether the process ends."""
 
 _LINGER = 0.05
 """Seconds to wait for EOF on the streams after the process ended: a child of the code can keep them open forever."""
@@ -100,8 +96,6 @@ class Run:
         self._close_stdin = close_stdin
         self._scope = anyio.CancelScope()
         self._stopped: Ending | None = None
-        self._printed = deque[tuple[_Stream, bytes]]()
-        """What was read before there were tasks, and not kept yet."""
         self._callback_error: Exception | None = None
         self._exit_code: int | None = None
         self._ended: Ending | None = None
@@ -219,23 +213,28 @@ class Run:
     async def _converse(self) -> None:
         """Continues the exchange; if it is cancelled, it can be called again and nothing is lost."""
         stdout, stderr = self._streams
-        if len(self._unsent) <= _AT_ONCE:
-            await self._send()
-            await self._read_soon()
-        if not self._answered:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._await_exit, tasks.cancel_scope)
-                tasks.start_soon(self._read, stderr)
+        async with anyio.create_task_group() as tasks:
+            # Each task costs every run some time, so whatever can run in this task does not get its own.
+            tasks.start_soon(self._read, stderr)
+            if len(self._unsent) <= _AT_ONCE:
+                await self._send()
+            else:
                 tasks.start_soon(self._send)
+            soon = anyio.current_time() + _SOON
+            await self._read(stdout, soon)
+            with anyio.CancelScope(deadline=soon):
+                await stderr.drained.wait()
+            if not (at_once := self._answered):
+                tasks.start_soon(self._await_exit, tasks.cancel_scope)
                 await self._read(stdout)
                 await stderr.drained.wait()
-                if self._answered:
+            if self._answered:
+                self._report = decode_report(bytes(stdout.parser.payload))
+                self._ended = "answered"
+                if self._report and self._report.ended:
+                    self._ended, self._exit_code = "exited", self._report.exit_code
+                if not at_once or self._unsent:
                     tasks.cancel_scope.cancel()
-        if self._answered:
-            self._report = decode_report(bytes(stdout.parser.payload))
-            self._ended = "answered"
-            if self._report and self._report.ended:
-                self._ended, self._exit_code = "exited", self._report.exit_code
 
     async def _send(self) -> None:
         try:
@@ -263,27 +262,20 @@ class Run:
         if self._unsent or not self._drained:
             scope.cancel()
 
-    async def _read_soon(self) -> None:
-        """Reads in this task what comes at once: most runs take less time than to start others."""
-        # Only waiting is broken off, and not what is done with the output.
-        with anyio.CancelScope(deadline=anyio.current_time() + _SOON), suppress(*_NO_MORE):
-            for stream in self._streams:
-                while not stream.parser.done and len(self._printed) < _FEW:
-                    self._printed.append((stream, stream.parser.feed(await stream.source.receive())))
-        while self._printed:
-            await self._keep(*self._printed.popleft(), final=False)
-        for stream in self._streams:
-            if stream.parser.done:
-                stream.drained.set()
-
-    async def _read(self, stream: "_Stream") -> None:
-        while not stream.parser.done:
-            try:
-                data = await stream.source.receive()
-            except _NO_MORE:
-                await self._keep(stream, stream.parser.flush(), final=True)
+    async def _read(self, stream: "_Stream", until: float = math.inf) -> None:
+        """Reads until the runner says that no more follows; or waits for more only so long."""
+        while not (stream.parser.done or stream.drained.is_set()):
+            data, final = b"", False
+            with anyio.CancelScope(deadline=until) as waiting:
+                try:
+                    data = await stream.source.receive()
+                except (anyio.EndOfStream, anyio.ClosedResourceError):  # closed with the sandbox when a session ends
+                    final = True
+            if waiting.cancelled_caught:
+                return
+            await self._keep(stream, stream.parser.flush() if final else stream.parser.feed(data), final=final)
+            if final:
                 break
-            await self._keep(stream, stream.parser.feed(data), final=False)
         stream.drained.set()
 
     async def _keep(self, stream: "_Stream", data: bytes, *, final: bool) -> None:

@@ -4,6 +4,7 @@ A thread that reads stdin cannot be stopped, so a process that is asked to end w
 """
 
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -44,6 +45,8 @@ _TYPED = "ignored, as it is not a message of MCP (JSON-RPC 2.0, one message per 
 """For a person who types; nobody reads what is said to a client that sends such lines."""
 _WRITE_SIZE = 4096
 """A pipe that is ready takes this much without blocking (PIPE_BUF)."""
+_TURN = 16
+"""Such parts that are written until other tasks have their turn."""
 
 _UNREAD = 64
 """Answers that may wait for the client to read them; at this number, no more requests of the client are read."""
@@ -163,10 +166,13 @@ async def _write(fd: int, data: bytes) -> None:
     view = memoryview(data)
     room = select.poll()
     room.register(fd, select.POLLOUT)
-    while view:
-        if not room.poll(0):  # as a rule there is, and to be told so by the event loop takes longer than to write
+    for number in itertools.count(1):
+        # As a rule there is room, and to be told so by the event loop takes longer than to write.
+        if number % _TURN == 0 or not room.poll(0):
             await writable(fd)
         try:
             view = view[os.write(fd, view[:_WRITE_SIZE]) :]
-        except BrokenPipeError:  # the client is gone, and the end of the input follows
+        except (BrokenPipeError, ConnectionResetError):  # the client is gone, and the end of the input follows
+            return
+        if not view:
             return

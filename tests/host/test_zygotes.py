@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from textwrap import dedent
 
 import anyio
 import anyio.lowlevel
@@ -263,7 +264,7 @@ MODULES = {
     "connections": ("import socket\nkept = socket.create_server(('127.0.0.1', 0))", "connections"),
     "open_files": ("kept = open('/etc/passwd')", "keeps files open"),
     "fails": ("1 / 0", "division by zero"),
-    "prints": ("print('much ' * 100_000, flush=True)", "ended at its start: much much"),
+    "prints": ("print('much ' * 100_000, flush=True)", "much much"),
     "exits": ("import os\nos._exit(3)", "ended at its start"),
 }
 
@@ -280,6 +281,29 @@ async def test_an_interpreter_is_not_forked_if_a_module_leaves_more_than_memory(
         assert reason in await backend.unforked(zygote)
         async with backend.sandbox(small.policy(), zygote=zygote) as sandbox:
             assert sandbox.zygote is None
+
+
+@pytest.mark.parametrize(
+    "answers", ["b'R', b'P\\0nosuch'", "b'P\\0nosuch', b'R'", "b'\\xff\\xfe\\0\\xff'", "b'R', b'R'"]
+)
+async def test_an_interpreter_that_answers_what_ours_would_not_ends_alone(folder: Path, answers: str) -> None:
+    module = f"""
+        import os, socket
+        if os.getpid() == 1:
+            control = socket.socket(fileno=os.dup(3))
+            for answer in [{answers}]:
+                control.send(answer)
+            control.detach()
+    """
+    small = profile(folder)
+    lib = Path(small.handlers.folders[0]) / "python/importlib_bootstrap/lib"
+    (lib / "liar.py").write_text(dedent(module))
+    async with opened(folder) as backend, backend.sandbox(small.policy()) as other:
+        await settled(backend, of_python("liar"))
+        for _ in range(3):
+            async with backend.sandbox(small.policy(), zygote=of_python("liar")) as sandbox:
+                assert await value(sandbox, "6 * 7") == "42"
+        assert await value(other, "6 * 7") == "42"
 
 
 async def test_libraries_that_change_on_disk_are_named_and_sandboxes_start_with_the_new_ones(

@@ -56,7 +56,7 @@ def _soak(wire: Wire, server: Server, code: str, tenth: int) -> int:
         rows.append(_row(wire, server, AT_ONCE))
         print(*(str(value).rjust(12) for value in ((part + 1) * tenth, *rows[-1].values())), flush=True)
     growth = {name: (rows[-1][name] - rows[2][name]) * 10_000 // (8 * tenth) for name in ("server", "launcher")}
-    left = [name for name in rows[-1] if name not in growth and rows[-1][name] > rows[2][name]]
+    left = [name for name in rows[-1] if name not in growth and rows[-1][name] > max(row[name] for row in rows[:3])]
     print("growth per 10,000:", growth, "left behind:", left or "nothing")
     return 1 if left or max(growth.values()) > GROWTH else 0
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .cgroup import Group
 
 _LOG_BYTES = 2000
+_PIPE = 1 << 20
+"""Bytes that a pipe holds at most."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,9 @@ class Child:
         """Kills all its processes."""
         self.ending = True
         if self.running and self.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(
+                OSError
+            ):  # it has ended; or a zygote that is not ours any more gave something else
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         elif self.running and self.pid:
             # The whole process group: a process that it has just started and that waits for it would wait forever.
@@ -61,7 +65,7 @@ class Child:
         """The last of what it has written to its log."""
         if not stat.S_ISREG(os.fstat(self.log).st_mode):
             with contextlib.suppress(BlockingIOError):
-                return os.read(self.log, _LOG_BYTES).decode(errors="replace").strip()
+                return os.read(self.log, _PIPE)[-_LOG_BYTES:].decode(errors="replace").strip()
             return ""
         size = os.fstat(self.log).st_size
         return os.pread(self.log, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace").strip()

@@ -176,7 +176,8 @@ class Parents:
             self._unwatch(zygote.control.fileno())
             zygote.control.close()
         for name in zygote.pending:
-            self._children[name].running = False
+            if (fork := self._children.get(name)) is not None:
+                fork.running = False
         zygote.pending.clear()
 
     def _hear(self, child: Child, zygote: Zygote) -> None:
@@ -194,7 +195,13 @@ class Parents:
             reason = b"".join(fields).decode(errors="replace")
             self._send(event="zygote", id=zygote.name, reason=reason)
             return
-        name = fields[-1].decode()
+        name = fields[-1].decode(errors="replace") if fields else ""
+        if name not in zygote.pending:  # no answer that ours gives: a module has it in its hands
+            if pidfd >= 0:
+                os.close(pidfd)
+            self._hang_up(zygote)
+            child.end()
+            return
         zygote.pending.remove(name)
         fork = self._children[name]
         if kind == b"P" and pidfd < 0:

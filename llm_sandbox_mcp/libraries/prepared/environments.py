@@ -33,6 +33,8 @@ from .progress import in_place
 _FORMAT = 1
 """Increase it when environments are built differently, so that older ones are not used."""
 FOLDER = "environments"
+_PREPARED = "prepared.txt"
+"""The file in an environment that lists what was prepared in it."""
 TOOLS = "tools"
 ELSEWHERE = "another server is preparing the same libraries; waiting for it"
 _LAST_LINES = 8
@@ -98,10 +100,16 @@ async def find(language: Language, libraries: Sequence[str], cache: Path) -> str
 
 
 def changed(environment: Path) -> list[str]:
-    """The libraries that were put into an environment after it was prepared, with their versions."""
-    prepared = environment.stat().st_ctime_ns  # that is when it got its name
-    found = environment.glob("lib/python*/site-packages/*.dist-info")
-    return sorted(path.stem for path in found if path.stat().st_mtime_ns > prepared)
+    """The libraries, with versions, that were put into an environment after it was prepared, or taken out of it."""
+    try:
+        prepared = (environment / _PREPARED).read_text(errors="replace").split()
+    except OSError:  # it was removed just now, or prepared by an older version
+        return []
+    return sorted({*prepared} ^ {*_libraries(environment)})
+
+
+def _libraries(environment: Path) -> list[str]:
+    return sorted(path.stem for path in environment.glob("lib/python*/site-packages/*.dist-info"))
 
 
 def tool_place(cache: Path) -> Path:
@@ -279,6 +287,7 @@ async def run_with_lock(
 
 
 def _publish(fresh: Path, target: Path) -> None:
+    (fresh / _PREPARED).write_text("\n".join(_libraries(fresh)))
     for folder, _, files in os.walk(fresh):
         for path in (Path(folder), *(Path(folder, file) for file in files)):
             mode = path.lstat().st_mode

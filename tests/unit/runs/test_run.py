@@ -54,8 +54,8 @@ class Interruptible(Process):
     async def send(self, item: bytes) -> None:
         """Accepts the request."""
 
-    async def print(self, data: bytes) -> None:
-        await self._streams[0].send.send(data)
+    async def print(self, data: bytes, stream: int = 0) -> None:
+        await self._streams[stream].send.send(data)
 
     async def wait(self) -> int:
         await anyio.sleep_forever()
@@ -108,6 +108,23 @@ async def test_a_runner_that_reports_the_end_of_its_interpreter_is_not_used_agai
             outcome = await Run(process, b"{}\n", NONCE, RunRequest("", timeout=BOUND, output=100, grace=5)).finish()
     assert (outcome.ending, outcome.exit_code, outcome.alive, outcome.ended) == ("exited", 5, False, True)
     assert outcome.report is not None and outcome.report.files == ("late",)
+
+
+async def test_output_is_passed_on_in_the_order_in_which_it_appears() -> None:
+    taken = list[str]()
+
+    async def take(stream: str, text: str) -> None:
+        taken.append(text)
+
+    async with Interruptible() as process, anyio.create_task_group() as tasks:
+        request = RunRequest("", timeout=BOUND, output=100, grace=5, on_output=take)
+        tasks.start_soon(Run(process, b"{}\n", NONCE, request).finish)
+        for stream, text in ((1, b"one "), (0, b"two "), (1, b"three "), (0, b"four ")):
+            await anyio.wait_all_tasks_blocked()
+            await process.print(text, stream)
+        await anyio.wait_all_tasks_blocked()
+        process.answer()
+    assert taken == ["one ", "two ", "three ", "four "]
 
 
 async def test_what_takes_output_may_take_longer_than_most_runs_and_is_not_broken_off() -> None:

@@ -5,7 +5,6 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -122,10 +121,13 @@ async def test_libraries_that_are_changed_after_they_were_prepared_are_named(ind
     built = environment_path(cache, key)
     assert changed(built) == []
     (packages,) = built.glob("lib/python*/site-packages")
-    for name in ("other", "tiny-2.0.dist-info"):
-        (packages / name).mkdir()
-        os.utime(packages / name, (time.time() + 1,) * 2)  # within the same tick of the clock they have the same time
-    assert changed(built) == ["tiny-2.0"]
+    (packages / "other").mkdir()
+    assert changed(built) == []
+    (packages / "gone-1.0.dist-info").symlink_to("/nowhere")
+    (packages / "tiny-1.0.dist-info").rename(packages / "tiny-2.0.dist-info")
+    assert changed(built) == ["gone-1.0", "tiny-1.0", "tiny-2.0"]
+    (built / "prepared.txt").unlink()
+    assert changed(built) == []
 
 
 async def test_a_package_that_needs_its_set_up_script_is_not_built_on_the_host(index: LocalIndex, cache: Path) -> None:
