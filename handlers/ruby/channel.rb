@@ -9,7 +9,7 @@ module Sandbox
 
     FRAME = 4000 # With the head of a frame this stays below PIPE_BUF.
     # High numbers, because code that cleans up closes low ones, and below the usual limit of 1024.
-    PRIVATE = [1000, 200].freeze
+    PRIVATE = [1000, 200, 60].freeze
     # The numbers on Linux; the module that defines them would be one more file to load.
     F_DUPFD = 0
     F_GETFL = 3

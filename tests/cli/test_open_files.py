@@ -1,6 +1,7 @@
 """A server with a low limit of open files reports how many sandboxes fit, and works with any number of sessions."""
 
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -56,6 +57,12 @@ async def test_new_sessions_close_the_oldest_if_there_is_no_room_for_all(profile
         for session in opened[: 32 - ROOM]:
             assert "is not open" in await refusal(server.client, "execute_code", code="x", session_id=session)
         assert "sessions.max is 32, but there is room for only 12 sandboxes (open files)" in server.log.read_text()
+
+
+@pytest.mark.parametrize(("language", "code"), [("python", "print(6 * 7)"), ("ruby", "puts 6 * 7")])
+def test_interpreters_need_few_open_files(profile: str, language: str, code: str) -> None:
+    argv = [*limited(100, 100), "run", "--profile", profile, "--language", language, "-c", code]
+    assert subprocess.run(argv, capture_output=True, check=True).stdout == b"42\n"
 
 
 def test_doctor_reports_how_many_sandboxes_the_open_files_allow(profile: str) -> None:
