@@ -34,5 +34,6 @@ async def open_sessions(service: Service, count: int) -> tuple[int, int]:
 
 
 async def test_threads_and_timers_are_as_many_for_twelve_sandboxes_as_for_two(service: Service) -> None:
+    await service.backend.probe()  # until it is known whether sandboxes are forks, the server waits for that
     few = await open_sessions(service, FEW)
     assert await open_sessions(service, MANY) == few
