@@ -8,7 +8,8 @@ module Sandbox
     Request = Struct.new(:nonce, :cell, :variables, :code, :last)
 
     FRAME = 4000 # With the head of a frame this stays below PIPE_BUF.
-    # High numbers, because code that cleans up closes low ones, and below the usual limit of 1024.
+    # High numbers, because code that cleans up closes low ones, and below the usual limit of 1024; the lower ones are for
+    # servers that may open fewer files.
     PRIVATE = [1000, 200, 60].freeze
     # The numbers on Linux; the module that defines them would be one more file to load.
     F_DUPFD = 0

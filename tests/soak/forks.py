@@ -1,7 +1,7 @@
-"""python -m tests.soak.forks --number 100000: makes so many sandboxes, one after the other and eight at once, as forks.
+"""python -m tests.soak.forks --number 100000: makes so many sandboxes, eight at once, as forks.
 
-Prints after each tenth what the server, its launcher and the processes that wait to be forked have, and the growth per
-10,000 from the second tenth on; exits with 1 if anything is left behind, or the server grows by more than is promised.
+Prints after each tenth what the server and its launcher have, and the growth per 10,000 from the second tenth on; exits
+with 1 if anything is left behind, or the server grows by more than is promised.
 """
 
 import argparse

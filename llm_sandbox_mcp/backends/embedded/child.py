@@ -45,9 +45,8 @@ class Child:
         """Kills all its processes."""
         self.ending = True
         if self.running and self.pidfd >= 0:
-            with contextlib.suppress(
-                OSError
-            ):  # it has ended; or a zygote that is not ours any more gave something else
+            # It has ended; or a module that answers in place of its zygote gave another descriptor.
+            with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         elif self.running and self.pid:
             # The whole process group: a process that it has just started and that waits for it would wait forever.

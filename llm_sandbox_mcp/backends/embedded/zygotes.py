@@ -176,6 +176,7 @@ class Parents:
             self._unwatch(zygote.control.fileno())
             zygote.control.close()
         for name in zygote.pending:
+            # When the launcher ends, a fork that was asked for may be gone before its zygote.
             if (fork := self._children.get(name)) is not None:
                 fork.running = False
         zygote.pending.clear()
@@ -184,8 +185,7 @@ class Parents:
         """Takes an answer of a zygote; if it has ended, so have its forks."""
         heard = zygote.receive()
         if heard is None:
-            self._hang_up(zygote)
-            child.end()
+            self._give_up(child, zygote)
             return
         kind, fields, pidfd = heard
         if not kind:
@@ -196,11 +196,10 @@ class Parents:
             self._send(event="zygote", id=zygote.name, reason=reason)
             return
         name = fields[-1].decode(errors="replace") if fields else ""
-        if name not in zygote.pending:  # no answer that ours gives: a module has it in its hands
+        if name not in zygote.pending:  # ours would not answer this: a module does it in its place
             if pidfd >= 0:
                 os.close(pidfd)
-            self._hang_up(zygote)
-            child.end()
+            self._give_up(child, zygote)
             return
         zygote.pending.remove(name)
         fork = self._children[name]
@@ -219,6 +218,10 @@ class Parents:
         else:
             os.write(fork.log, b"cannot start: " + fields[0])
             fork.running = False
+
+    def _give_up(self, child: Child, zygote: Zygote) -> None:
+        self._hang_up(zygote)
+        child.end()
 
     def _give_uid(self, fork: Child) -> None:
         """Gives a fork its own uid; it goes on as soon as it has it, and ends if it gets none."""

@@ -105,11 +105,11 @@ def changed(environment: Path) -> list[str]:
         prepared = (environment / _PREPARED).read_text(errors="replace").split()
     except OSError:  # it was removed just now, or prepared by an older version
         return []
-    return sorted({*prepared} ^ {*_libraries(environment)})
+    return sorted({*prepared} ^ _libraries(environment))
 
 
-def _libraries(environment: Path) -> list[str]:
-    return sorted(path.stem for path in environment.glob("lib/python*/site-packages/*.dist-info"))
+def _libraries(environment: Path) -> set[str]:
+    return {path.stem for path in environment.glob("lib/python*/site-packages/*.dist-info")}
 
 
 def tool_place(cache: Path) -> Path:
@@ -287,7 +287,7 @@ async def run_with_lock(
 
 
 def _publish(fresh: Path, target: Path) -> None:
-    (fresh / _PREPARED).write_text("\n".join(_libraries(fresh)))
+    (fresh / _PREPARED).write_text("\n".join(sorted(_libraries(fresh))))
     for folder, _, files in os.walk(fresh):
         for path in (Path(folder), *(Path(folder, file) for file in files)):
             mode = path.lstat().st_mode

@@ -10,7 +10,8 @@ from _json import encode_basestring, make_scanner
 
 _FRAME = 4096
 _FRAME_HEAD = 1 + 32 + 1 + 4 + 1
-# High, because clean-up code closes low descriptors (`os.closerange(0, 1000)`), and below the usual limit of 1024.
+# High, because clean-up code closes low descriptors (`os.closerange(0, 1000)`), and below the usual limit of 1024; the
+# lower ones are for servers that may open fewer files.
 _PRIVATE = (1000, 200, 60)
 _NAMES = ("stdin", "stdout", "stderr")
 
