@@ -20,7 +20,17 @@ from anyio.abc import TaskGroup
 from .aio.tasks import open_tasks
 from .base.errors import InvalidArgument, UnknownSession
 from .base.principal import USER
-from .base.results import Artifact, Execution, Library, OnOutput, OnProgress, PoolStatistics, StreamName
+from .base.results import (
+    Artifact,
+    Execution,
+    Library,
+    OnOutput,
+    OnProgress,
+    Opened,
+    PoolStatistics,
+    SavedSession,
+    StreamName,
+)
 from .host.folders import host_folders
 from .profile.profile import Profile, load_profile
 from .service import Service
@@ -65,7 +75,8 @@ class Sandboxes:
         profile = self._profile
         if not isinstance(profile, Profile):
             profile = load_profile(str(profile) if profile else named_profile(self._environ))
-        folders = host_folders(profile.server.cache, profile.server.runtime, self._environ)
+        server = profile.server
+        folders = host_folders(server.cache, server.runtime, self._environ, sessions=profile.sessions.store)
         self._service = await self._scope.enter_async_context(open_service(profile, folders, self._environ))
         return self
 
@@ -84,7 +95,23 @@ class Sandboxes:
 
     def session(self, language: str = "python", *, limits: Mapping[str, float] | None = None) -> "Session":
         """A session in its own sandbox, as an async context manager; `limits` lowers the limits of the profile."""
-        return Session(self.service, language, limits)
+        return Session(self.service, language, limits=limits)
+
+    def open(self, name: str, *, on_progress: OnProgress | None = None) -> "Session":
+        """A saved session as a new one, as an async context manager; its `opened` says what it has again.
+
+        Entering raises `UnknownState`, and `BadState` if it is damaged or does not fit the profile.
+        """
+        service = self.service
+        return Session(service, "", lambda: service.states.open(USER, name, on_progress))
+
+    async def saved(self) -> tuple[SavedSession, ...]:
+        """The saved sessions of this user, the latest first."""
+        return await self.service.states.saved(USER)
+
+    async def delete(self, name: str) -> None:
+        """Deletes a saved session; `UnknownState` if there is none of that name."""
+        await self.service.states.delete(USER, name)
 
     async def run(self, code: str, *, on_output: OnOutput | None = None, **options: Unpack[Options]) -> Execution:
         """Runs code in a sandbox that is destroyed afterwards; the options are those of `Session.run`."""
@@ -105,17 +132,31 @@ class Sandboxes:
 class Session:
     """One sandbox with its state, closed at the end of the scope. One run at a time: a second waits for the first."""
 
-    def __init__(self, service: Service, language: str, limits: Mapping[str, float] | None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        language: str,
+        open_: Callable[[], Awaitable[Opened]] | None = None,
+        *,
+        limits: Mapping[str, float] | None = None,
+    ) -> None:
         self._service = service
         self.language = language
+        self._open = open_
         self._limits = limits
         self._scope = open_tasks()
         self._tasks: TaskGroup
         self.id = ""
         """The session id that tools use; empty until the session is open."""
+        self.opened: Opened | None = None
+        """What it has of the session that was saved or branched; None for any other session."""
 
     async def __aenter__(self) -> Self:
-        self.id = self._service.sessions.open(USER, self.language, self._limits)
+        if self._open is not None:
+            self.opened = await self._open()
+            self.id, self.language = self.opened.session_id, self.opened.language
+        else:
+            self.id = self._service.sessions.open(USER, self.language, self._limits)
         self._tasks = await self._scope.__aenter__()
         return self
 
@@ -223,6 +264,18 @@ class Session:
         """The content of one of the artifacts."""
         _, content = await self._service.files.read_artifact(self.id, name)
         return content
+
+    async def save(self, name: str, *, tmp: bool = False) -> SavedSession:
+        """Saves variables, files, libraries and artifacts under a name, from which `Sandboxes.open` opens them again.
+
+        A session that was saved under that name is replaced. `tmp`: also the files in /tmp. The result names what
+        cannot be kept, such as open files.
+        """
+        return await self._service.states.save(USER, self.id, name, tmp=tmp)
+
+    def branch(self, *, on_progress: OnProgress | None = None) -> "Session":
+        """A second session that starts where this one stands, as an async context manager."""
+        return Session(self._service, self.language, lambda: self._service.states.branch(USER, self.id, on_progress))
 
     async def interrupt(self) -> None:
         """Stops the code that runs; the state is kept if the code reacts to the interrupt."""

@@ -29,6 +29,8 @@ from .runs.interpreter import Interpreter, start_interpreter
 from .service import Service
 from .service.parts import Parts
 from .sessions.live import LiveSessions
+from .state.folder import FolderStore
+from .state.saved import SavedSessions
 
 
 def open_backend(profile: Profile, surroundings: Surroundings) -> Backend:
@@ -59,7 +61,7 @@ async def open_service(
     name. Raises `ProfileError` for a handler folder with a mistake, a folder that cannot be created, or a limit that
     this machine cannot give.
     """
-    folders = folders or host_folders(profile.server.cache, profile.server.runtime)
+    folders = folders or host_folders(profile.server.cache, profile.server.runtime, sessions=profile.sessions.store)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared, languages.preloading)
     check_limits(profile)
@@ -113,6 +115,7 @@ async def open_service(
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
+            saved = SavedSessions(FolderStore(folders.sessions), profile.sessions)
             try:
                 yield Service(
                     Parts(
@@ -122,6 +125,7 @@ async def open_service(
                         pool=pool,
                         live=sessions,
                         store=store,
+                        saved=saved,
                         preparer=preparer,
                         installer=installer,
                         checker=checker,

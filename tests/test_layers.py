@@ -24,7 +24,7 @@ LAYERS = (
     {"server", "sandboxes"},
     {"wiring"},
     {"service"},
-    {"sessions", "libraries"},
+    {"sessions", "libraries", "state"},
     {"files", "pool"},
     {"runs"},
     {"network", "profile"},

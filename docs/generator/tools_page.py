@@ -72,7 +72,7 @@ async def _connect(settings: Mapping[str, Any]) -> AsyncIterator[Client]:
     """A client of a server with these settings, which treats it as one on stdio; the same on any machine."""
     profile = load_profile(over=settings)
     with tempfile.TemporaryDirectory() as folder:
-        folders = HostFolders(Path(folder, "cache"), Path(folder, "runtime"))
+        folders = HostFolders(*(Path(folder, name) for name in ("cache", "runtime", "sessions")))
         async with (
             open_service(profile, folders, make=lambda *_: MemoryBackend()) as service,
             Client(build_server(service, host_files=True)) as client,

@@ -83,6 +83,14 @@ class UnknownArtifact(RequestError):
     """The session's store has no artifact of that name."""
 
 
+class UnknownState(RequestError):
+    """The caller has no saved session of that name."""
+
+
+class BadState(RequestError):
+    """A saved session cannot be opened: it is damaged, does not fit, or was saved by a later version."""
+
+
 class BadPath(RequestError):
     """A path leads out of the folder that it must stay in."""
 
@@ -132,6 +140,10 @@ class Unschedulable(StartFailed):
 
 class MissingPackage(ProfileError):
     """Something that the profile names needs a package that is not installed."""
+
+
+class StoreFailed(Unavailable):
+    """The place where sessions are saved cannot be used: it is full, read-only, gone, or too slow."""
 
 
 class ListeningFailed(SandboxError):

@@ -26,6 +26,7 @@ class Step(StrEnum):
     GIVE_INPUT = "give the text that the code reads as stdin"
     END_SESSION = "do it in the code, or run the code with Sandboxes.run, without a session"
     COPY_FILES = "write() single files into the session"
+    SAVED_SESSIONS = "call saved() to list those that exist"
     BRING_DATA = "write() data into the session, or ask the operator to allow hosts (network.domains in the profile)"
 
 

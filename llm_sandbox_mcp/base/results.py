@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .messages import Note
 from .principal import Principal
@@ -229,3 +229,55 @@ class SessionInfo:
     """Seconds since it was opened."""
     expires_in: float
     """Seconds until the session is closed, if nothing runs in it."""
+
+
+class Missing(NamedTuple):
+    """Something of a session that cannot be saved, or opened again."""
+
+    language: str
+    """Empty for a file."""
+    name: str
+    kind: str
+    """The type of a variable, or what else it is."""
+    reason: str
+
+    def __str__(self) -> str:
+        kind = f" ({self.kind})" if self.kind else ""
+        return f"{self.language or 'files'}: {self.name}{kind}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSession:
+    """A session that was saved, as its owner sees it."""
+
+    name: str
+    age: float
+    """Seconds since it was saved."""
+    size: int
+    """Bytes in the store."""
+    variables: Mapping[str, int]
+    """How many variables it has, by language."""
+    files: int
+    """Its files and folders."""
+    missing: tuple[Missing, ...] = ()
+    """What could not be saved."""
+    problem: str = ""
+    """Why it cannot be opened; empty if it can."""
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session that was opened from a saved one, or branched from another."""
+
+    session_id: str
+    """Of the new session."""
+    language: str
+    """Of its last run."""
+    variables: Mapping[str, int]
+    """How many variables it has again, by language."""
+    files: int
+    """Its files and folders."""
+    missing: tuple[Missing, ...] = ()
+    """What could not be saved, or not be opened again."""
+    notes: tuple[Note, ...] = ()

@@ -3,19 +3,26 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
+import anyio
+
+from ..base.principal import USER
 from ..base.units import format_size
 from ..libraries.prepared.cache import Kept, clear, contents
 from .console import say, table
 from .opening import folders_of, read_profile
+from .sessions import saved_sessions
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints what is kept for later installations, with sizes and limits; or removes what no running server uses."""
-    folder = folders_of(read_profile(options, environ), environ).cache
+    profile = read_profile(options, environ)
+    folders = folders_of(profile, environ)
+    folder = folders.cache
     kept = contents(folder)
     if not options.clear:
         rows = [(each.folder.name, str(each.number), format_size(each.size()), _bound(each)) for each in kept]
         say(table((str(folder), "number", "size", "at most"), rows))
+        say(f"saved sessions: {anyio.run(saved_sessions(profile, folders).use, USER)}")
         return 0
     before = _size(kept)
     clear(folder)

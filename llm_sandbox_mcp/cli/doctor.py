@@ -6,13 +6,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 
 from ..backends.base import Backend, Check, Sandbox
 from ..backends.layout import ENVIRONMENTS, PATH, TOOLS
-from ..base.errors import InstallFailed, SandboxError, StartFailed
+from ..base.errors import InstallFailed, SandboxError, StartFailed, StoreFailed
 from ..base.messages import Problem
+from ..base.principal import USER
 from ..base.text import one_line
 from ..base.units import format_duration, format_size
 from ..compat.environment import OldVariable, old_variables, settings_of
@@ -67,6 +69,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                     *rules,
                     *_tools(),
                     *_folders(folders),
+                    await _saved_sessions(service, folders.sessions),
                     *_old(variables),
                 ],
                 works,
@@ -299,6 +302,18 @@ def _folders(folders: HostFolders) -> list[Check]:
         else:
             rows.append(Check(name, "degraded", f"{folder} cannot be written", f"set server.{name} in the profile"))
     return rows
+
+
+async def _saved_sessions(service: Service, folder: Path) -> Check:
+    """How many sessions this user has saved, or why none can be."""
+    name, step = "saved sessions", "set sessions.store in the profile"
+    try:
+        detail = f"{await service.states.use(USER)} in {folder}"
+    except StoreFailed as error:
+        return Check(name, "degraded", error.cause, error.step)
+    if not can_be_used(folder):
+        return Check(name, "degraded", f"{folder} cannot be written", step)
+    return Check(name, "ok", detail)
 
 
 def _old(variables: Sequence[OldVariable]) -> list[Check]:

@@ -47,7 +47,8 @@ def named_folders(options: argparse.Namespace) -> Iterator[str]:
 
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
     """The folders of this machine that the profile, or else the environment, sets for this program."""
-    return host_folders(profile.server.cache, profile.server.runtime, environ)
+    server = profile.server
+    return host_folders(server.cache, server.runtime, environ, sessions=profile.sessions.store)
 
 
 def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:

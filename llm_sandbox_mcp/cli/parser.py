@@ -59,6 +59,8 @@ def build() -> argparse.ArgumentParser:
     _images(commands)
     prepare = _command(commands, "prepare", "prepare libraries and images ahead, so that the first run need not wait")
     prepare.add_argument("language", metavar="LANGUAGE", nargs="*", help="default: all")
+    sessions = _command(commands, "sessions", "list the saved sessions of this user, or delete them")
+    sessions.add_argument("--delete", metavar="NAME", action="append", default=[], help="delete this one; repeatable")
     _command(commands, "sweep", "remove what killed servers left behind")
     cache = _command(
         commands, "cache", "show what is kept for later installations: prepared environments, downloads, tools"

@@ -28,20 +28,29 @@ class HostFolders:
     """Prepared environments, shared by all servers and kept when they end."""
     runtime: Path
     """One folder for each running server."""
+    sessions: Path
+    """Sessions that callers have saved."""
 
 
-def host_folders(cache: str = "", runtime: str = "", environ: Mapping[str, str] | None = None) -> HostFolders:
+def host_folders(
+    cache: str = "", runtime: str = "", environ: Mapping[str, str] | None = None, *, sessions: str = ""
+) -> HostFolders:
     """The folders that were set, or the default ones.
 
     For root they are outside its home, since sandboxes run as uids that cannot enter it.
     """
     environ = environ or {}
     if os.geteuid() == 0:
-        default_cache, default_runtime = Path("/var/cache", _NAME), Path("/run", _NAME)
+        default_cache, default_runtime, state = Path("/var/cache", _NAME), Path("/run", _NAME), Path("/var/lib")
     else:
         default_cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _NAME)
         default_runtime = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"{_NAME}-{os.geteuid()}")
-    return HostFolders(Path(cache) if cache else default_cache, Path(runtime) if runtime else default_runtime)
+        state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    return HostFolders(
+        Path(cache) if cache else default_cache,
+        Path(runtime) if runtime else default_runtime,
+        Path(sessions) if sessions else state / _NAME / "sessions",
+    )
 
 
 def can_be_used(folder: Path) -> bool:

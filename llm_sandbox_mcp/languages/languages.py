@@ -45,6 +45,13 @@ class Runner(Section):
     """Whether it can import modules before any code asks for them."""
 
 
+class State(Section):
+    """How the variables of a live interpreter are saved and opened again: code that runs in it, with `{folder}`."""
+
+    save: str
+    open: str
+
+
 class Build(Section):
     """How code of a compiled language is built and run; `{build}` is a separate folder for each program."""
 
@@ -214,6 +221,7 @@ class Handler(Section):
     stateful: bool
     runner: Runner | None = None
     build: Build | None = None
+    state: State | None = None
     env: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
     """Variables of the code of all languages that has no network: package managers that it calls fail at once."""
@@ -239,6 +247,8 @@ class Handler(Section):
     def _one_way_to_run(self) -> Self:
         if (self.runner is None) == (self.build is None):
             raise ValueError("runner: a language has either [runner] or [build]")
+        if self.state is not None and self.runner is None:
+            raise ValueError("state: only a language with [runner] has variables to save")
         return self
 
 

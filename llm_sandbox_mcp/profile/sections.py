@@ -80,11 +80,15 @@ class Limits(Section):
 
 
 class SessionLimits(Section):
-    """How many sessions can exist, and for how long."""
+    """How many sessions can exist, and for how long, live and saved."""
 
     max: PositiveInt
     idle_timeout: PositiveDuration
     starts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    store: OptionalPath
+    saved: PositiveInt
+    saved_size: PositiveSize
+    saved_age: PositiveDuration
 
 
 class PoolLimits(Section):

@@ -69,11 +69,29 @@ class GetArtifacts(Arguments):
 
 class ManageSession(Arguments):
     """Lists sessions and runs; waits for a run that goes on, reads its new output or cancels it; interrupts a session,
-    clears its artifacts, restarts it (variables are lost), resets it (files and libraries too) or closes it."""
+    clears its artifacts, restarts it (variables are lost), resets it (files and libraries too), closes it, saves it
+    under a name, or branches it: a second one starts where it stands. Opens, deletes or lists (saved) saved ones."""
 
-    action: Literal["list", "wait", "read", "cancel", "interrupt", "clear", "restart", "reset", "close"]
+    action: Literal[
+        "list",
+        "wait",
+        "read",
+        "cancel",
+        "interrupt",
+        "clear",
+        "restart",
+        "reset",
+        "close",
+        "save",
+        "open",
+        "branch",
+        "saved",
+        "delete",
+    ]
     session_id: str = ""
     run_id: str = ""
+    name: str = Field("", description="Of the saved one")
+    tmp: bool = Field(False, description="Save /tmp too")
     wait_seconds: float = Field(WAIT, ge=0, allow_inf_nan=False)
 
 
@@ -162,10 +180,24 @@ class SessionItem(Answer):
     run_ids: list[str] = Field(description="Runs that go on or ended lately")
 
 
+class SavedItem(Answer):
+    name: str
+    age_seconds: int
+    size_bytes: int
+    variables: dict[str, int]
+    files: int
+    missing: list[str]
+    problem: str
+
+
 class Managed(Answer):
     action: str
+    session_id: str
     sessions: list[SessionItem]
-    run: dict[str, Any] = Field(description="wait, read, cancel: as its call returns it")
+    run: dict[str, Any] = Field(description="As its call returns it")
+    saved: list[SavedItem]
+    restored: dict[str, Any]
+    missing: list[str]
     pool: dict[str, int]
     notes: list[str]
 
@@ -255,8 +287,10 @@ def _flat(model: type[BaseModel], mode: Literal["validation", "serialization"]) 
             return node
         if "$ref" in node:
             return {"type": "object"}
-        # The second is what JSON Schema says by itself.
+        # Those after the first say what JSON Schema, or the type, says by itself.
         left_out = {"title": node.get("title"), "additionalProperties": True}
+        if "default" in node and node["default"] in ("", [], {}, 0, False):
+            left_out["default"] = node["default"]
         kept = {key: value for key, value in node.items() if left_out.get(key, ...) != value}
         return {key: flatten(value) for key, value in kept.items() if key not in _CHECKED_HERE}
 

@@ -16,6 +16,7 @@ TOOLS: Words = {
     Step.GIVE_INPUT: "give the text that the code reads in stdin",
     Step.END_SESSION: "do it in the code, or run the code with keep_session=false",
     Step.COPY_FILES: "copy_file copies single files, by host_path",
+    Step.SAVED_SESSIONS: 'manage_session(action="saved") lists those that exist',
     Step.BRING_DATA: "copy_file brings data in; only the operator can allow hosts (network.domains in the profile)",
 }
 

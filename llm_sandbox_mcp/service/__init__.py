@@ -17,6 +17,7 @@ from .parts import Parts
 from .preparation import Preparation
 from .running import Running
 from .sessions import Sessions
+from .states import States
 from .views import Views
 from .work import NOBODY, Listener
 
@@ -36,6 +37,7 @@ class Service:
         self.overviews = Overviews(parts)
         self.views = Views(parts.profile.views, parts.folders)
         self.sessions = Sessions(parts, self._preparation, self.views)
+        self.states = States(parts, self._preparation)
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 

@@ -15,6 +15,7 @@ from ..pool.pool import Pool
 from ..profile.profile import Profile
 from ..rules.checking import Checker
 from ..sessions.live import LiveSessions
+from ..state.saved import SavedSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Parts:
     pool: Pool
     live: LiveSessions
     store: ArtifactStore
+    saved: SavedSessions
     preparer: Preparer
     installer: Installer
     checker: Checker

@@ -1,7 +1,7 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -28,6 +28,9 @@ from .rate_limit import RateLimit
 
 _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 
+_OWN_OUTPUT = 1 << 16
+"""Bytes that code of the server's own may print: none, unless code of the session makes it print."""
+
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
 
@@ -37,6 +40,8 @@ class Loss:
     """One loss of state, which is not the same as another one for the same reason."""
 
     reason: str
+    language: str = ""
+    """The language whose variables are lost, if that is all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +235,25 @@ class Session:
         left = sandbox if self._lease is not None else None
         return Ran(outcome, used, fullness, outside, loss, ended, left, left is None or not outcome.alive)
 
+    async def act(self, places: Places, code: str, timeout: float) -> Outcome:
+        """Runs code of the server's own in the interpreter of a language, such as what saves its variables.
+
+        This is no run of the session. An interpreter that does not answer in time is lost, as in a run.
+        """
+        name = places.language.name
+        interpreter = await self._interpreter(await self.sandbox(name), places)
+        self._deadline = anyio.current_time() + timeout
+        request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=self.policy.grace)
+        outcome = await self._ask(interpreter, request)
+        if outcome.silence:
+            raise EngineUnavailable(*outcome.silence)
+        if outcome.ending == "lost":
+            self.drop("its sandbox ended")
+        elif not outcome.alive and name in self._interpreters:
+            with anyio.CancelScope(shield=True):
+                await self._remove(name)
+        return outcome
+
     async def _interpreter(self, sandbox: Sandbox, places: Places) -> Interpreter:
         """The interpreter of the language; it is started if there is none."""
         name = places.language.name
@@ -321,6 +345,31 @@ class Session:
         if self._lease is not None:
             self._lease.sandbox.zygote = None  # whose modules are the same
 
+    @property
+    def loss(self) -> Loss | None:
+        """The state that was lost, if no caller knows of it yet."""
+        return self._loss
+
+    def has(self, sandbox: Sandbox) -> bool:
+        """Whether this is still its sandbox."""
+        return self._lease is not None and self._lease.sandbox is sandbox and sandbox.alive
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The languages whose interpreters have the state of an earlier run."""
+        return tuple(filter(self.has_run, self._interpreters))
+
+    @property
+    def language(self) -> str:
+        """The language of its last use."""
+        return self._language
+
+    def go_on(self, runs: int, languages: Iterable[str]) -> None:
+        """Takes note that it has the state of so many runs in these languages, which another session left."""
+        self.runs = runs
+        self._ran.update(languages)
+        self._loss = None
+
     def told_of(self, losses: Collection[Loss | None]) -> None:
         """Takes note that a caller has the result of a run that reports these losses, so that later runs need not."""
         if self._loss in losses:
@@ -380,7 +429,7 @@ class Session:
 
 
 def _end_of(name: str) -> Loss:
-    return Loss(f"the interpreter of {name} ended; its variables are lost, files are kept")
+    return Loss(f"the interpreter of {name} ended; its variables are lost, files are kept", name)
 
 
 def unknown(session_id: str, why: str = "it was closed, or expired") -> UnknownSession:

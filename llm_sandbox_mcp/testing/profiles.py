@@ -66,6 +66,7 @@ def small_profile(backend: str, folder: Path, **changes: Mapping[str, object]) -
     make_public(folder)
     sections: dict[str, Any] = {name: dict(values) for name, values in _SMALL.items()}
     sections["server"] = {"cache": str(folder / "cache"), "runtime": str(folder / "runtime")}
+    sections["sessions"]["store"] = str(folder / "saved")
     sections["handlers"] = {"folders": (str(plain_handlers(folder / "handlers")),)}
     for name, values in changes.items():
         sections[name] = {**sections.get(name, {}), **values}

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -193,7 +194,7 @@ def test_sweep_keeps_folders_of_live_servers_and_removes_those_of_killed_servers
 
 def test_the_cache_for_later_installations_is_shown_and_cleared(tmp_path: Path) -> None:
     profile = tmp_path / "own.toml"
-    profile.write_text(f'[server]\ncache = "{tmp_path}"\n')
+    profile.write_text(f'[server]\ncache = "{tmp_path}"\n[sessions]\nstore = "{tmp_path}/saved"\n')
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "wheel").write_bytes(bytes(4096))
     arguments = ("cache", "--profile", str(profile))
@@ -203,10 +204,45 @@ def test_the_cache_for_later_installations_is_shown_and_cleared(tmp_path: Path) 
         ["environments", "0", "0B", "20"],
         ["tools", "0", "0B", "2"],
         ["downloads", "1", "4KiB", "2GiB"],
+        ["saved", "sessions:", "0", "of", "100,", "0B", "of", "10GiB"],
     ]
     cleared = called(*arguments, "--clear")
     assert (cleared.returncode, cleared.stdout) == (0, f"removed 4KiB from {tmp_path}\n")
     assert not [*(tmp_path / "downloads").iterdir()]
+
+
+def test_saved_sessions_are_listed_and_deleted(tmp_path: Path) -> None:
+    profile, program = tmp_path / "own.toml", tmp_path / "save.py"
+    profile.write_text(f'[sessions]\nstore = "{tmp_path}/saved"\n[pool]\nmin = 0\n')
+    program.write_text(SAVE)
+    subprocess.run([sys.executable, program, profile], check=True, timeout=LIMIT)
+    arguments = ("sessions", "--profile", str(profile))
+    shown = called(*arguments)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    head, _, geo, other = shown.stdout.splitlines()
+    assert head.split() == [f"{tmp_path}/saved", "age", "size", "variables", "files", "missing"]
+    assert {geo.split()[0], other.split()[0]} == {"geo", "other"}
+    assert re.search(r"\nsaved sessions +ok +2 of 100, ", called("doctor", "--profile", str(profile)).stdout)
+    assert called(*arguments, "--delete", "geo", "--delete", "other").stdout == "deleted geo\ndeleted other\n"
+    assert len(called(*arguments).stdout.splitlines()) == 2
+    refused = called(*arguments, "--delete", "geo")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "no session is saved as 'geo'" in refused.stderr
+
+
+SAVE = """
+import sys
+import anyio
+from llm_sandbox_mcp import Sandboxes
+
+async def main():
+    async with Sandboxes(sys.argv[1]) as sandboxes, sandboxes.session("bash") as session:
+        await session.run("echo 1 > kept")
+        await session.save("geo")
+        await session.save("other")
+
+anyio.run(main)
+"""
 
 
 def test_table_columns_are_as_wide_as_their_cells_and_control_characters_are_escaped() -> None:

@@ -86,7 +86,7 @@ def follow(
 @asynccontextmanager
 async def living(sandboxes: Sandboxes, language: str, lifetime: float | None) -> AsyncIterator[CellSession]:
     """A session that is closed at the end of the scope or of its lifetime, whichever comes first."""
-    async with CellSession(sandboxes.service, language, None) as session, open_tasks() as tasks:
+    async with CellSession(sandboxes.service, language) as session, open_tasks() as tasks:
 
         async def expire(seconds: float) -> None:
             await anyio.sleep(seconds)

@@ -13,6 +13,7 @@ REQUESTS: Words = {
     Step.GIVE_INPUT: "POST the text to /files and read it from there",
     Step.END_SESSION: "do it in the code",
     Step.COPY_FILES: "POST single files to /files",
+    Step.SAVED_SESSIONS: "this API saves no sessions",
     Step.BRING_DATA: "POST data to /files; only the operator can allow hosts (network.domains in the profile)",
 }
 

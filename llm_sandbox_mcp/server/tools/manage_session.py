@@ -1,7 +1,6 @@
 """The tool `manage_session`: lists sessions and runs, acts on a session, waits for work or cancels it."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.types import CallToolResult
@@ -17,6 +16,7 @@ from ..content import success
 from ..progress import reporting
 from ..schemas import Managed, ManageSession, SessionItem
 from ..words import in_words
+from .saved_sessions import SAVED_ACTIONS, act
 
 _DONE = {"interrupt": "interrupted", "clear": "cleared", "restart": "restarted", "reset": "reset", "close": "closed"}
 
@@ -28,6 +28,8 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
         return _list(service, _visible(service, alone, ctx, session_id))
     if action in ("wait", "read", "cancel"):
         return await _manage_work(service, ctx, arguments)
+    if action in SAVED_ACTIONS:
+        return await _manage_saved(service, ctx, arguments)
     if not session_id:
         raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
     notes: Sequence[Note] = ()
@@ -45,14 +47,21 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
         notes = await service.sessions.close(session_id)
     ctx.lifespan_context.note_use(ctx, session_id)
     lines = [f"{done}: {session_id}", *(f"note: {in_words(note)}" for note in notes)]
-    return success("\n".join(lines), _managed(service, action, session_id, notes=notes))
+    return success("\n".join(lines), _managed(service, action, session_id, notes=[*map(in_words, notes)]))
 
 
 def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
     sessions, pool = [_item(service, info) for info in infos], _pool(service)
     lines = [_describe(service, session) for session in sessions] or ["no sessions"]
     lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
-    return success("\n".join(lines), Managed(action="list", sessions=sessions, run={}, pool=pool, notes=[]))
+    return success("\n".join(lines), _managed(service, "list", sessions=sessions))
+
+
+async def _manage_saved(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
+    text, session_id, parts = await act(service, ctx, arguments)
+    if session_id:
+        ctx.lifespan_context.note_use(ctx, session_id)
+    return success(text, _managed(service, arguments.action, session_id, **parts))
 
 
 async def _manage_work(service: Service, ctx: Context, arguments: ManageSession) -> CallToolResult:
@@ -68,20 +77,16 @@ async def _manage_work(service: Service, ctx: Context, arguments: ManageSession)
     async with reporting(ctx.session.report_progress) as progress:
         result = await work.wait(seconds, Listener(progress.output, progress.line))
     text, found, attached = await about(service, work, result)
-    answer = _managed(service, arguments.action, work.session_id, found.model_dump(mode="json"))
+    answer = _managed(service, arguments.action, work.session_id, run=found.model_dump(mode="json"))
     return success(text, answer, attached)
 
 
-def _managed(
-    service: Service,
-    action: str,
-    session_id: str,
-    run: Mapping[str, Any] = MappingProxyType({}),
-    notes: Sequence[Note] = (),
-) -> Managed:
+def _managed(service: Service, action: str, session_id: str = "", **parts: Any) -> Managed:
+    """The answer, with the session as it is now, and these parts; the others are empty."""
     sessions = [_item(service, info) for info in service.sessions.list() if info.id == session_id]
-    words = [*map(in_words, notes)]
-    return Managed(action=action, sessions=sessions, run=dict(run), pool=_pool(service), notes=words)
+    rest: dict[str, Any] = {"run": {}, "saved": [], "restored": {}, "missing": [], "notes": []}
+    known = {"action": action, "session_id": session_id, "sessions": sessions, "pool": _pool(service)}
+    return Managed(**{**rest, **known, **parts})
 
 
 def _item(service: Service, info: SessionInfo) -> SessionItem:

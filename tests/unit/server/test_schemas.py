@@ -38,6 +38,14 @@ from llm_sandbox_mcp.server import build_server
 from llm_sandbox_mcp.server.access import require_token
 from llm_sandbox_mcp.server.audience import Audience, Peer
 from llm_sandbox_mcp.server.bodies import Bodies
+from llm_sandbox_mcp.server.schemas import (
+    Arguments,
+    CopyFile,
+    ExecuteCode,
+    GetArtifacts,
+    InstallLibraries,
+    ManageSession,
+)
 from llm_sandbox_mcp.server.uris import artifact_uri
 from tests.mcp.fake import NOTHING_PRINTED, PNG, SESSION, FakeService
 from tests.mcp.results import answer, call, refusal, text
@@ -47,7 +55,14 @@ from tests.pictures import png
 pytestmark = pytest.mark.anyio
 
 HTTP = "http://127.0.0.1:8000/mcp"
-TOOLS = ["execute_code", "install_libraries", "copy_file", "get_artifacts", "manage_session"]
+ARGUMENTS: dict[str, type[Arguments]] = {
+    "execute_code": ExecuteCode,
+    "install_libraries": InstallLibraries,
+    "copy_file": CopyFile,
+    "get_artifacts": GetArtifacts,
+    "manage_session": ManageSession,
+}
+TOOLS = [*ARGUMENTS]
 
 
 @pytest.fixture(autouse=True)
@@ -106,12 +121,17 @@ async def test_schemas_are_flat(fake: FakeService, era: str) -> None:
                 assert not isinstance(node.get("type"), list)
 
 
-async def test_arguments_allow_no_other_keys_and_contain_every_default(fake: FakeService, era: str) -> None:
+async def test_arguments_allow_no_other_keys_and_contain_every_default_that_is_not_empty(
+    fake: FakeService, era: str
+) -> None:
     async with connect(fake, era) as client:
-        for arguments, _ in (await schemas(client)).values():
+        for tool, (arguments, _) in (await schemas(client)).items():
             assert arguments["additionalProperties"] is False
-            for name, schema in arguments["properties"].items():
-                assert ("default" in schema) != (name in arguments["required"])
+            for name, field in ARGUMENTS[tool].model_fields.items():
+                if name in arguments["properties"]:
+                    assert (name in arguments["required"]) == field.is_required()
+                    default = None if field.is_required() else field.get_default()
+                    assert ("default" in arguments["properties"][name]) == bool(default)
 
 
 async def test_answers_have_exactly_the_keys_of_their_schemas(fake: FakeService, era: str) -> None:

@@ -1,0 +1,44 @@
+"""`llm-sandbox-mcp sessions`."""
+
+import argparse
+from collections.abc import Mapping
+
+from ..base.principal import USER
+from ..base.results import SavedSession
+from ..base.units import format_duration, format_size
+from ..host.folders import HostFolders
+from ..profile.profile import Profile
+from ..state.folder import FolderStore
+from ..state.saved import SavedSessions
+from .console import say, table
+from .opening import folders_of, read_profile, run_until_signal
+
+
+def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Prints the saved sessions of this user, or deletes some of them."""
+    profile = read_profile(options, environ)
+    saved = saved_sessions(profile, folders_of(profile, environ))
+
+    async def work() -> int:
+        for name in options.delete:
+            await saved.delete(USER, name)
+            say(f"deleted {name}")
+        if not options.delete:
+            rows = [_row(one.described()) for one in await saved.all(USER)]
+            say(table((saved.place, "age", "size", "variables", "files", "missing"), rows))
+        return 0
+
+    return run_until_signal(work)
+
+
+def saved_sessions(profile: Profile, folders: HostFolders) -> SavedSessions:
+    """Those that servers with this profile save."""
+    return SavedSessions(FolderStore(folders.sessions), profile.sessions)
+
+
+def _row(saved: SavedSession) -> tuple[str, ...]:
+    if saved.problem:
+        return saved.name, "", format_size(saved.size), f"cannot be opened: {saved.problem}", "", ""
+    variables = ", ".join(f"{language} {number}" for language, number in saved.variables.items())
+    age = format_duration(max(1.0, round(saved.age)))
+    return saved.name, age, format_size(saved.size), variables, str(saved.files), str(len(saved.missing))

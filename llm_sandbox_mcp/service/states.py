@@ -1,0 +1,324 @@
+"""Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import anyio
+
+from .. import __version__
+from ..aio.tasks import open_tasks
+from ..backends.base import Sandbox
+from ..base.errors import (
+    BadState,
+    InvalidArgument,
+    PolicyDenied,
+    SandboxError,
+    SandboxLost,
+    UnknownArtifact,
+    quoted,
+)
+from ..base.messages import Note
+from ..base.policy import LEAST, LIMITS, Policy, narrow
+from ..base.principal import ANONYMOUS, Principal
+from ..base.results import Missing, OnProgress, Opened, SavedSession
+from ..sessions.session import Session
+from ..state import packing
+from ..state.encoding import Section
+from ..state.manifest import FORMAT, KeptFile, Manifest
+from ..state.packing import Packed, Report
+from ..state.saved import Reader, Writer, checked_name
+from .parts import Parts
+from .preparation import Preparation
+
+_VARIABLES = 120.0
+"""Seconds to save or open the variables of one language."""
+_FRESH = "run code in it first"
+_TRIES = 8
+"""How many interpreters may die of variables that are opened, one each."""
+_FILES, _ARTIFACTS = "files", "artifacts"
+"""The sections of a state: a tar archive with the variables in it, and the contents of all artifacts."""
+_PIECES = 4
+"""Pieces of a stream on their way from one sandbox to another."""
+
+
+@dataclass(slots=True)
+class _Variables:
+    """What became of the variables of a session, in all of its languages."""
+
+    kept: dict[str, int] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def add(self, language: str, report: Report, reason: str) -> None:
+        """Takes in the report of one language; `reason` says why there is none, if so."""
+        if report.kept is None:
+            self.missing.append(Missing(language, "all variables", "", reason))
+        else:
+            self.kept[language] = report.kept
+        self.missing += report.missing
+        self.notes += [Note("state_differs", f"{language}: {note}", language=language) for note in report.notes]
+
+
+class States:
+    """The saved sessions of all callers."""
+
+    def __init__(self, parts: Parts, preparation: Preparation) -> None:
+        self._policy = parts.profile.policy()
+        self._languages = parts.languages
+        self._live = parts.live
+        self._store = parts.store
+        self._saved = parts.saved
+        self._preparation = preparation
+
+    async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
+        """Saves the variables, files, libraries and artifacts of a session, which goes on unchanged.
+
+        A state of that name is replaced, as a whole. `tmp`: also the files in /tmp. Variables and files that cannot be
+        kept are named in the result, and cost no others.
+        """
+        _check_known(caller)
+        checked_name(name)
+        session = self._live.get(session_id)
+        async with session.exclusive():
+            sandbox = await _with_state(session)
+            variables = await self._save_variables(session, sandbox)
+            async with self._saved.writing(caller, name) as writer:
+                writer.begin(_FILES)
+                packed = await packing.pack(sandbox, writer.add, tmp=tmp)
+                await writer.end()
+                artifacts = await self._write_artifacts(session, writer)
+
+                def describe(sections: Sequence[Section]) -> Manifest:
+                    return Manifest(
+                        format=FORMAT,
+                        name=name,
+                        created=datetime.now(UTC),
+                        version=__version__,
+                        language=session.language,
+                        runs=session.runs,
+                        variables=variables.kept,
+                        files=packed.files,
+                        missing=(*variables.missing, *packed.missing),
+                        limits=_lowered(session.policy, self._policy),
+                        artifacts=artifacts,
+                        sections=tuple(sections),
+                    )
+
+                saved = await writer.complete(describe)
+        return saved.described(variables.notes)
+
+    async def open(self, caller: Principal, name: str, on_progress: OnProgress | None = None) -> Opened:
+        """Opens a saved session as a new one, within the limits of today's profile; the saved one stays.
+
+        Raises `UnknownState`, and `BadState` if it is damaged or does not fit.
+        """
+        _check_known(caller)
+        tell = on_progress or _tell_nobody
+        async with self._saved.reading(caller, name) as reader:
+            manifest = reader.manifest
+            policy = narrow(self._policy, _within(manifest.limits, self._policy))
+            language = self._languages[manifest.language].name
+            session = self._live.open(language, policy, caller)
+            try:
+                async with session.exclusive():
+                    await tell(f"opening {name}: {manifest.files} files")
+                    sandbox = await self._preparation.sandbox(session, self._languages[language], on_progress)
+                    await _unpack(session, sandbox, lambda: reader.section(_FILES))
+                    await self._read_artifacts(session, reader)
+                    await tell(f"opening {name}: variables")
+                    variables = await self._open_variables(session, sandbox, manifest.variables, on_progress)
+                    session.go_on(manifest.runs, variables.kept)
+            except BaseException:
+                self._drop(session)
+                raise
+        missing = (*manifest.missing, *variables.missing)
+        return Opened(session.id, language, variables.kept, manifest.files, missing, tuple(variables.notes))
+
+    async def branch(self, caller: Principal, session_id: str, on_progress: OnProgress | None = None) -> Opened:
+        """Opens a second session that starts where this one stands, with /tmp; both go on separately."""
+        session = self._live.get(session_id)
+        async with session.exclusive():
+            sandbox = await _with_state(session)
+            variables = await self._save_variables(session, sandbox)
+            second = self._live.open(session.language, session.policy, caller)
+            try:
+                async with second.exclusive():
+                    language = self._languages[session.language]
+                    new = await self._preparation.sandbox(second, language, on_progress)
+                    packed = await _pass_on(sandbox, second, new)
+                    for artifact in self._store.of_session(session.id):
+                        _, content = await self._store.read(session.id, artifact.name)
+                        await self._store.put(second, artifact.name, content)
+                    opened = await self._open_variables(second, new, variables.kept, on_progress)
+                    second.go_on(session.runs, opened.kept)
+            except BaseException:
+                self._drop(second)
+                raise
+        missing = (*variables.missing, *packed.missing, *opened.missing)
+        notes = (*variables.notes, *opened.notes)
+        return Opened(second.id, session.language, opened.kept, packed.files, missing, notes)
+
+    async def saved(self, caller: Principal) -> tuple[SavedSession, ...]:
+        """The saved sessions of a caller, the latest first."""
+        _check_known(caller)
+        return tuple([one.described() for one in await self._saved.all(caller)])
+
+    async def delete(self, caller: Principal, name: str) -> None:
+        """Deletes a saved session with all of its bytes; live sessions stay."""
+        _check_known(caller)
+        await self._saved.delete(caller, name)
+
+    async def use(self, caller: Principal) -> str:
+        """How much a caller has saved, against the bounds, in words."""
+        return await self._saved.use(caller)
+
+    def _drop(self, session: Session) -> None:
+        if not session.closed:
+            self._live.close(session.id)
+
+    async def _save_variables(self, session: Session, sandbox: Sandbox) -> _Variables:
+        """Lets each interpreter of a session write its variables into a folder in the sandbox."""
+        variables, reasons = _Variables(), dict[str, str]()
+        if session.loss is not None and session.loss.language:
+            variables.add(session.loss.language, Report(), "its interpreter ended")
+        able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
+        await packing.make_folders(sandbox, [*able])
+        for name in session.used:
+            state = able.get(name)
+            reasons[name] = await self._act(session, name, state.save) if state else "this language cannot save them"
+        if not session.has(sandbox):
+            raise SandboxLost("the sandbox ended while its variables were saved, and nothing is saved", _FRESH)
+        reports = await packing.read_reports(sandbox, [*able])
+        for name, reason in reasons.items():
+            variables.add(name, reports.get(name, Report()), reason)
+        return variables
+
+    async def _open_variables(
+        self, session: Session, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None
+    ) -> _Variables:
+        """Lets a new interpreter of each language read its variables from its folder, which is removed then."""
+        variables = _Variables()
+        for name in saved:
+            language = self._languages.get(name)
+            if language is None or (state := language.handler.state) is None:
+                variables.add(name, Report(), "this server does not have the language")
+                continue
+            for _ in range(_TRIES):
+                reason = await self._act(session, name, state.open, on_progress)
+                if not session.has(sandbox):
+                    raise BadState("its variables end the sandbox when they are opened", "save it without them")
+                report = (await packing.read_reports(sandbox, [name]))[name]
+                if report.kept is not None:
+                    break
+            variables.add(name, report, reason)
+        await packing.remove_folders(sandbox)
+        return variables
+
+    async def _act(self, session: Session, name: str, code: str, on_progress: OnProgress | None = None) -> str:
+        """Runs a handler's own code in a session's interpreter; returns why it came to no end, if it did not."""
+        places = await self._preparation.places(self._languages[name], on_progress)
+        code = places.expand(code).replace("{folder}", f"{packing.FOLDER}/{name}")
+        outcome = await session.act(places, code, _VARIABLES)
+        if outcome.ending == "timeout":
+            return f"it took longer than {_VARIABLES:g} s"
+        if not outcome.alive:
+            return f"the interpreter ended ({outcome.ending})"
+        lines = outcome.stderr.decode(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "the interpreter did not say what became of them"
+
+    async def _write_artifacts(self, session: Session, writer: Writer) -> tuple[KeptFile, ...]:
+        kept: list[KeptFile] = []
+        writer.begin(_ARTIFACTS)
+        for artifact in self._store.of_session(session.id):
+            try:
+                _, content = await self._store.read(session.id, artifact.name)
+            except UnknownArtifact:  # it made room for others meanwhile
+                continue
+            await writer.add(content)
+            kept.append(KeptFile(name=artifact.name, size=len(content)))
+        await writer.end()
+        return tuple(kept)
+
+    async def _read_artifacts(self, session: Session, reader: Reader) -> None:
+        content = bytearray()
+        left = list(reader.manifest.artifacts)
+        async for piece in reader.section(_ARTIFACTS):
+            content += piece
+            while left and len(content) >= left[0].size:
+                file = left.pop(0)
+                await self._store.put(session, file.name, bytes(content[: file.size]))
+                del content[: file.size]
+
+
+async def _with_state(session: Session) -> Sandbox:
+    """The sandbox of a session; `InvalidArgument` if there is nothing in it that could be saved."""
+    if session.has_sandbox:
+        sandbox = await session.sandbox()  # which also finds out which interpreters have ended
+        if session.has(sandbox) and (session.loss is None or session.loss.language):
+            return sandbox
+    raise InvalidArgument(f"session {quoted(session.id, 40)} has no state that could be saved", _FRESH)
+
+
+async def _unpack(session: Session, sandbox: Sandbox, content: packing.Content) -> None:
+    """Unpacks files into a new session; an interpreter that waits in it has not seen its libraries."""
+    for name in await packing.unpack(sandbox, content):
+        await session.use_libraries(name, ())
+
+
+async def _pass_on(source: Sandbox, second: Session, sandbox: Sandbox) -> Packed:
+    """Copies the files of one session into another, while they are read."""
+    failed = list[SandboxError]()
+    send, receive = anyio.create_memory_object_stream[bytes](_PIECES)
+
+    async def content() -> AsyncIterator[bytes]:
+        async for piece in receive:
+            yield piece
+
+    async def fill() -> None:
+        with receive:
+            try:
+                await _unpack(second, sandbox, content)
+            except SandboxError as error:
+                failed.append(error)
+                return
+            async for _ in receive:  # what comes after the end of the archive
+                pass
+
+    packed = Packed()
+    async with open_tasks() as tasks:
+        tasks.start_soon(fill)
+        with send:
+            try:
+                packed = await packing.pack(source, send.send, tmp=True)
+            except anyio.BrokenResourceError:
+                if not failed:
+                    raise
+    if failed:
+        raise failed[0]
+    return packed
+
+
+async def _tell_nobody(_line: str) -> None:
+    return
+
+
+def _check_known(caller: Principal) -> None:
+    if caller == ANONYMOUS:
+        raise PolicyDenied(
+            "sessions are saved only for callers that the server knows", "the operator can set http.token_file"
+        )
+
+
+def _lowered(policy: Policy, widest: Policy) -> dict[str, float]:
+    """The limits of a policy that are lower than those of the profile."""
+    return {name: getattr(policy, name) for name in LIMITS if getattr(policy, name) < getattr(widest, name)}
+
+
+def _within(limits: Mapping[str, float], widest: Policy) -> dict[str, float]:
+    """Those limits that are lower than the profile's, as it is today, and with which a sandbox starts."""
+    return {
+        name: value
+        for name, value in limits.items()
+        if name in LIMITS and LEAST.get(name, 0) <= value < getattr(widest, name) and value > 0
+    }

@@ -1,0 +1,210 @@
+"""Sessions that are saved, opened again and branched, on every backend."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp import Profile, Sandboxes
+from llm_sandbox_mcp.base.errors import BadState, InvalidArgument, SandboxLost, UnknownState
+from llm_sandbox_mcp.base.results import Missing
+from llm_sandbox_mcp.testing.profiles import MIB, changed
+from tests.engines import need
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def sandboxes(anyio_backend: str, backend_name: str, profile: Profile) -> AsyncIterator[Sandboxes]:
+    await need(backend_name)
+    with anyio.fail_after(90):
+        async with Sandboxes(profile) as opened:
+            yield opened
+
+
+MAKE = """
+import os
+os.makedirs("deep/er")
+with open("deep/er/data.txt", "w") as file:
+    file.write("content")
+os.chmod("deep", 0o750)
+os.chmod("deep/er/data.txt", 0o640)
+os.utime("deep/er/data.txt", ns=(1, 1_700_000_000_123_456_789))
+os.link("deep/er/data.txt", "second")
+os.symlink("deep/er", "link")
+os.symlink("nowhere", "broken")
+open("name with spaces, ü and \\n", "w").close()
+with open("holes", "wb") as file:
+    file.truncate(12 << 20)
+    file.write(b"start")
+with open(os.path.expanduser("~/.config"), "w") as file:
+    file.write("at home")
+with open("/tmp/not kept", "w") as file:
+    file.write("")
+x = 41
+"""
+LOOK = """
+import os
+data, second, holes = os.stat("deep/er/data.txt"), os.stat("second"), os.stat("holes")
+print(oct(os.stat("deep").st_mode), oct(data.st_mode), data.st_mtime_ns, data.st_ino == second.st_ino)
+print(os.readlink("link"), os.readlink("broken"), open("link/data.txt").read())
+print(sorted(os.listdir(".")), holes.st_size, holes.st_blocks < 100, open(os.path.expanduser("~/.config")).read())
+print(os.listdir("/tmp"))
+"""
+SEEN = """\
+0o40750 0o100640 1700000000123456789 True
+deep/er nowhere content
+['broken', 'deep', 'holes', 'link', 'name with spaces, ü and \\n', 'second'] 12582912 True at home
+"""
+
+
+async def test_a_saved_session_is_opened_with_its_files_links_modes_and_times(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        assert (await session.run(MAKE)).status == "ok"
+        saved = await session.save("geo")
+        assert (saved.name, saved.files >= 9, saved.problem) == ("geo", True, "")
+        assert (await session.run("x")).result == "41"  # it goes on unchanged
+        assert (await session.run(LOOK)).stdout.text == SEEN + "['not kept']\n"
+        [artifact] = [one for one in session.artifacts() if one.name == "deep/er/data.txt"]
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        assert (again.opened.files, again.language) == (saved.files, "python")
+        assert (await again.run(LOOK)).stdout.text == SEEN + "[]\n"
+        assert artifact in again.artifacts()
+        assert await again.artifact("deep/er/data.txt") == b"content"
+    assert [one.name for one in await sandboxes.saved()] == ["geo"]
+    await sandboxes.delete("geo")
+    assert await sandboxes.saved() == ()
+    with pytest.raises(UnknownState):
+        await sandboxes.delete("geo")
+
+
+async def test_another_server_opens_what_one_has_saved(sandboxes: Sandboxes, profile: Profile) -> None:
+    async with sandboxes.session() as session:
+        await session.run("open('kept', 'w').write('content')")
+        await session.save("geo")
+    async with Sandboxes(profile) as others, others.open("geo") as again:
+        assert await again.read("kept") == b"content"
+
+
+async def test_what_is_in_tmp_is_saved_if_asked(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        await session.run("open('/tmp/kept', 'w').write('content')")
+        await session.save("geo", tmp=True)
+    async with sandboxes.open("geo") as again:
+        assert (
+            await again.run("import os\nos.listdir('/tmp'), open('/tmp/kept').read()")
+        ).result == "(['kept'], 'content')"
+
+
+async def test_a_branch_starts_where_the_session_stands_and_both_go_on_separately(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        await session.run("open('kept', 'w').write('1'); open('/tmp/kept', 'w').write('2')")
+        async with session.branch() as branch:
+            assert branch.opened is not None
+            assert branch.id != session.id
+            assert await branch.read("kept") == b"1"
+            assert (await branch.run("open('/tmp/kept').read()")).result == "'2'"
+            await branch.run("open('kept', 'w').write('3')")
+            assert [one.name for one in branch.artifacts()] == ["kept"]
+        assert await session.read("kept") == b"1"
+
+
+async def test_what_cannot_be_kept_is_named_when_it_is_saved_and_when_it_is_opened(sandboxes: Sandboxes) -> None:
+    code = "import os, socket\nopened = socket.socket(socket.AF_UNIX)\nopened.bind('here')\nopen('shut', 'w').close()\n"
+    async with sandboxes.session() as session:
+        assert (await session.run(f"{code}os.chmod('shut', 0)")).status == "ok"
+        saved = await session.save("geo")
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        for missing in (saved.missing, again.opened.missing):
+            assert Missing("", "/sandbox/here", "", "it is a socket") in missing
+            assert [one.name for one in missing if "Permission denied" in one.reason] == ["/sandbox/shut: Cannot open"]
+
+
+async def test_runs_are_counted_on(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        for _ in range(3):
+            await session.run("1")
+        await session.save("geo")
+    async with sandboxes.open("geo") as again:
+        assert 'File "<cell 4>", line 1' in (await again.run("1/0")).stderr.text
+
+
+async def test_a_saved_session_opens_within_todays_limits_and_those_of_its_caller(
+    sandboxes: Sandboxes, profile: Profile
+) -> None:
+    memory = "import os\nint(os.environ['SANDBOX_MEMORY'])"
+    async with sandboxes.session(limits={"pids": 32, "timeout": 7}) as session:
+        await session.run("1")
+        await session.save("lowered")
+    async with sandboxes.session() as session:
+        await session.run("import os\nopen('large', 'wb').write(os.urandom(9 << 20))")
+        await session.save("large")
+    async with sandboxes.open("lowered") as again:
+        assert (await again.run("1", timeout=7)).status == "ok"
+        assert sandboxes.service.sessions.list()[0].id == again.id
+        with pytest.raises(Exception, match="at most 7"):
+            await again.run("1", timeout=8)
+    narrower = changed(profile, limits={"disk": 4 * MIB, "memory": 100 * MIB})
+    async with Sandboxes(narrower) as others:
+        async with others.open("lowered") as again:
+            assert (await again.run(memory)).result == str(100 * MIB)
+        with pytest.raises(BadState, match=r"do not fit: a folder can have 4MiB \(limits.disk in the profile\)"):
+            async with others.open("large"):
+                pass
+        assert others.service.sessions.list() == ()
+
+
+async def test_nothing_is_saved_of_a_session_that_has_nothing(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        with pytest.raises(InvalidArgument, match="has no state that could be saved; run code in it first"):
+            await session.save("geo")
+        await session.run("1")
+        await session.save("geo")
+        await session.reset()
+        with pytest.raises(InvalidArgument, match="has no state"):
+            await session.save("geo")
+        with pytest.raises(InvalidArgument, match="has no state"):
+            async with session.branch():
+                pass
+        with pytest.raises(InvalidArgument, match="cannot be the name"):
+            await session.save("../geo")
+    assert len(await sandboxes.saved()) == 1
+    assert sandboxes.service.sessions.list() == ()
+
+
+async def test_a_sandbox_that_is_gone_never_replaces_what_was_saved(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        await session.run("open('kept', 'w').write('content')")
+        await session.save("geo")
+        await (await sandboxes.service.sessions._live.get(session.id).sandbox()).kill()
+        with pytest.raises((InvalidArgument, SandboxLost)):  # before the engine has noticed, and afterwards
+            await session.save("geo")
+    async with sandboxes.open("geo") as again:
+        assert await again.read("kept") == b"content"
+
+
+@pytest.fixture
+def changes() -> Mapping[str, Mapping[str, object]]:
+    return {"limits": {"disk": 16 * MIB, "memory": 192 * MIB}}
+
+
+async def test_a_caller_that_leaves_in_the_middle_leaves_the_session_as_it_is(
+    sandboxes: Sandboxes, folder: Path
+) -> None:
+    async with sandboxes.session() as session:
+        await session.run("x = 1; open('large', 'wb').write(os.urandom(12 << 20) if (os := __import__('os')) else b'')")
+        for seconds in (0.001, 0.01, 0.03, 0.1):
+            with anyio.move_on_after(seconds):
+                await session.save("geo")
+            with anyio.move_on_after(seconds):
+                async with session.branch():
+                    pass
+        assert (await session.run("x")).result == "1"
+        await session.save("geo")
+        async with sandboxes.open("geo") as again:
+            assert len(await again.pack("large")) > 12 << 20
+        assert [info.id for info in sandboxes.service.sessions.list()] == [session.id]
+    assert [path.suffix for path in (folder / "saved").rglob("*") if path.is_file()] == [".state"]

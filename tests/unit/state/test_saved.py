@@ -1,0 +1,253 @@
+"""The saved sessions of all callers: whose they are, what they may be called, how many stay, and what cannot be opened."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_sandbox_mcp.base.errors import BadState, CapacityReached, InvalidArgument, UnknownState
+from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
+from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.state.encoding import HEAD, Encoder, Section
+from llm_sandbox_mcp.state.folder import FolderStore
+from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
+from llm_sandbox_mcp.state.saved import SavedSessions, checked_name
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime.now(UTC) - timedelta(hours=1)
+
+
+def saved_in(folder: Path, **limits: object) -> SavedSessions:
+    return SavedSessions(FolderStore(folder), load_profile(over={"sessions": limits}).sessions)
+
+
+def described(name: str, sections: Sequence[Section], created: datetime | None = None) -> Manifest:
+    return Manifest(
+        format=FORMAT,
+        name=name,
+        created=created or datetime.now(UTC),
+        version="1.0",
+        language="python",
+        runs=3,
+        variables={"python": 2},
+        files=1,
+        sections=tuple(sections),
+    )
+
+
+async def save(
+    saved: SavedSessions, name: str, content: bytes = b"", owner: Principal = USER, created: datetime | None = None
+) -> None:
+    async with saved.writing(owner, name) as writer:
+        writer.begin("files")
+        await writer.add(content)
+        await writer.end()
+        await writer.complete(lambda sections: described(name, sections, created))
+
+
+async def read(saved: SavedSessions, name: str, owner: Principal = USER) -> bytes:
+    async with saved.reading(owner, name) as reader:
+        return b"".join([part async for part in reader.section("files")])
+
+
+async def names(saved: SavedSessions, owner: Principal = USER) -> list[str]:
+    return [one.name for one in await saved.all(owner)]
+
+
+async def test_large_contents_come_back(tmp_path: Path) -> None:
+    saved, content = saved_in(tmp_path), b"".join(i.to_bytes(4) for i in range(700_000))
+    await save(saved, "geo", content)
+    assert await read(saved, "geo") == content
+    async with saved.reading(USER, "geo") as reader:
+        assert [part async for part in reader.section("nothing")] == []
+
+
+async def test_an_owner_sees_and_replaces_only_their_own(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    await save(saved, "geo", b"mine")
+    await save(saved, "geo", b"theirs", TOKEN)
+    assert await read(saved, "geo") == b"mine"
+    assert await read(saved, "geo", TOKEN) == b"theirs"
+    await saved.delete(TOKEN, "geo")
+    assert (await names(saved), await names(saved, TOKEN)) == (["geo"], [])
+    with pytest.raises(UnknownState, match="no session is saved as 'geo'"):
+        await read(saved, "geo", TOKEN)
+    with pytest.raises(UnknownState):
+        await saved.delete(TOKEN, "geo")
+
+
+async def test_no_two_owners_share_a_place(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    for owner in (Principal("a", "b"), Principal("a\0b", ""), Principal("", "a\0b"), Principal("../../etc", "passwd")):
+        assert await names(saved, owner) == []
+        if "\0" not in owner.issuer:
+            await save(saved, "geo", owner=owner)
+    assert {path.parent.parent for path in tmp_path.rglob("*.state")} == {tmp_path}
+
+
+GOOD = ["a", "7", "geo", "run 12", "model-v1.2_final", "x" * 100]
+BAD = [
+    "",
+    " ",
+    "a ",
+    ".a",
+    "a.",
+    "..",
+    "../a",
+    "a/b",
+    "/etc/passwd",
+    "a\\b",
+    "a\0",
+    "a\n",
+    "é",
+    "\ud800",
+    "-a",
+    "x" * 101,
+]
+
+
+def test_names_are_plain() -> None:
+    assert [checked_name(name) for name in GOOD] == GOOD
+
+
+@pytest.mark.parametrize("name", [*BAD, "x" * 10_000])
+def test_other_names_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be the name of a saved session") as caught:
+        checked_name(name)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text())
+def test_a_name_that_is_allowed_is_one_plain_file(name: str) -> None:
+    try:
+        checked_name(name)
+    except InvalidArgument:
+        return
+    assert name.isascii()
+    assert Path("/a", name).parent == Path("/a")
+
+
+async def test_beyond_the_number_the_oldest_go(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, saved=2)
+    for number in range(4):
+        await save(saved, f"s{number}", created=NOW + timedelta(seconds=number))
+    assert await names(saved) == ["s3", "s2"]
+    await save(saved, "theirs", owner=TOKEN)
+    assert await names(saved) == ["s3", "s2"]
+
+
+async def test_beyond_the_bytes_the_oldest_go(tmp_path: Path) -> None:
+    content = b"".join(i.to_bytes(4) for i in range(50_000))
+    await save(saved_in(tmp_path / "other"), "s", content)
+    one = next((tmp_path / "other").rglob("*.state")).stat().st_size
+    saved = saved_in(tmp_path / "this", saved_size=f"{2 * one + one // 2}B")
+    for number in range(3):
+        await save(saved, f"s{number}", content, created=NOW + timedelta(seconds=number))
+    assert await names(saved) == ["s2", "s1"]
+
+
+async def test_one_that_is_larger_than_all_may_be_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, saved_size="10KiB")
+    await save(saved, "s", b"small")
+    with pytest.raises(CapacityReached, match="larger than 10KiB"):
+        await save(saved, "s", b"".join(i.to_bytes(4) for i in range(500_000)))
+    assert await read(saved, "s") == b"small"
+
+
+async def test_too_old_ones_go_but_never_the_latest_whatever_the_clock_says(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, saved_age="1d")
+    await save(saved, "old", created=datetime.now(UTC) - timedelta(days=2))
+    assert await names(saved) == ["old"]
+    await save(saved, "future", created=datetime.now(UTC) + timedelta(days=400))
+    assert await names(saved) == ["future"]
+    await save(saved, "past", created=datetime.now(UTC) - timedelta(days=400))
+    assert await names(saved) == ["future", "past"]
+
+
+async def test_one_in_use_never_goes(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, saved=1)
+    await save(saved, "used", b"content", created=NOW)
+    async with saved.reading(USER, "used") as reader:
+        await save(saved, "next", created=NOW + timedelta(seconds=1))
+        assert await names(saved) == ["next", "used"]
+        assert [part async for part in reader.section("files")] == [b"content"]
+    await save(saved, "last", created=NOW + timedelta(seconds=2))
+    assert await names(saved) == ["last"]
+
+
+async def test_a_damaged_one_is_refused_and_listed_by_name(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    await save(saved, "geo", b"content")
+    file = next(tmp_path.rglob("*.state"))
+    whole = file.read_bytes()
+    for damaged, reason in (
+        (whole[:-1], "its end is missing"),
+        (b"", "its end is missing"),
+        (whole[9:], "it ends too early"),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(BadState, match=f"'geo' is damaged: .*{reason}.*; delete it, and save the session again"):
+            await read(saved, "geo")
+        (listed,) = await saved.all(USER)
+        assert (listed.manifest, listed.name) == (None, "geo")
+        assert "is damaged" in listed.problem
+    file.write_bytes(whole[:30] + b"?" + whole[31:])  # in its contents: its description is whole
+    assert (await saved.all(USER))[0].manifest is not None
+    with pytest.raises(BadState, match="'geo' is damaged: a checksum does not match"):
+        await read(saved, "geo")
+    await saved.delete(USER, "geo")
+
+
+async def write_manifest(folder: Path, manifest: object) -> None:
+    saved = saved_in(folder)
+    await save(saved, "geo")
+    text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+    next(folder.rglob("*.state")).write_bytes(HEAD + Encoder().end(text))
+
+
+async def test_one_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
+    await write_manifest(tmp_path, {"format": FORMAT + 1, "version": "9.1", "anything": "else"})
+    with pytest.raises(BadState, match=r"'geo' was saved by a later version of the server, '9\.1'; open it with that"):
+        await read(saved_in(tmp_path), "geo")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"null", b"[]", b"{}", b'{"format": true}', b"\xff", b"[" * 100_000, b"9" * 9999]
+)
+async def test_a_description_edited_by_hand_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    await write_manifest(tmp_path, text)
+    with pytest.raises(BadState, match="'geo' is damaged: its description cannot be read"):
+        await read(saved_in(tmp_path), "geo")
+
+
+async def test_a_section_that_leads_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    await save(saved, "geo", b"content")
+    async with saved.reading(USER, "geo") as reader:
+        manifest = reader.manifest
+    (section,) = manifest.sections
+    for changes in ({"start": 2**62}, {"start": 0}, {"chunks": 2**62}, {"chunks": 2}, {"size": 1}, {"checksum": ""}):
+        edited = manifest.model_copy(update={"sections": (section.model_copy(update=changes),)})
+        await write_manifest(tmp_path, edited.model_dump_json().encode())
+        with pytest.raises(BadState, match="'geo' is damaged"):
+            await read(saved, "geo")
+
+
+async def test_a_caller_that_leaves_while_it_saves_changes_nothing(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path)
+    await save(saved, "geo", b"old")
+    with anyio.CancelScope() as scope:
+        async with saved.writing(USER, "geo") as writer:
+            writer.begin("files")
+            await writer.add(bytes(1 << 21))
+            scope.cancel()
+            await writer.complete(lambda sections: described("geo", sections))
+    assert await read(saved, "geo") == b"old"
+    assert [path.name for path in tmp_path.rglob("*.part")] == []
