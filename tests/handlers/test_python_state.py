@@ -194,13 +194,13 @@ def test_the_environment_the_folder_and_the_path_are_kept(saved: Saved, tmp_path
 
 LOST = {
     "file": ("open('/etc/passwd')", "_io.TextIOWrapper", "a file that is open"),
-    "binary": ("open('/etc/passwd', 'rb')", "_io.BufferedReader", "cannot pickle '_io.BufferedReader' object"),
-    "generator": ("(i for i in ())", "generator", "cannot pickle 'generator' object"),
-    "sock": ("socket.socket()", "socket.socket", "cannot pickle 'socket' object"),
-    "thread": ("threading.Thread()", "threading.Thread", "cannot pickle '_thread.lock' object"),
-    "lock": ("threading.Lock()", "_thread.lock", "cannot pickle '_thread.lock' object"),
-    "process": ("subprocess.Popen(['sleep', '60'])", "subprocess.Popen", "cannot pickle '_thread.lock' object"),
-    "database": ("sqlite3.connect(':memory:')", "sqlite3.Connection", "cannot pickle 'sqlite3.Connection' object"),
+    "binary": ("open('/etc/passwd', 'rb')", "_io.BufferedReader", ""),
+    "generator": ("(i for i in ())", "generator", ""),
+    "sock": ("socket.socket()", "socket.socket", ""),
+    "thread": ("threading.Thread()", "threading.Thread", ""),
+    "lock": ("threading.Lock()", "_thread.lock", ""),
+    "process": ("subprocess.Popen(['sleep', '60'])", "subprocess.Popen", ""),
+    "database": ("sqlite3.connect(':memory:')", "sqlite3.Connection", ""),
 }
 
 
@@ -213,7 +213,8 @@ def test_what_cannot_be_kept_is_named(saved: Saved) -> None:
     runner = saved.save(code)
     lost = saved.report()
     for name, (_, kind, why) in LOST.items():
-        assert lost.pop(name) == (kind, why)
+        found, says = lost.pop(name)
+        assert found == kind and (says == why if why else says.startswith("cannot pickle '"))  # in words of its version
     assert lost.pop("hidden") == ("dict", "a file that is open")
     assert lost.pop("task")[0] == "_asyncio.Task"
     assert lost.pop("waiter") == ("task", "it waits in the interpreter")
@@ -263,9 +264,10 @@ def test_hostile_objects_cost_only_themselves_when_they_are_saved(saved: Saved) 
     runner = saved.save(
         HOSTILE,
         "".join(f"{kind[0].lower()}{at} = [shared, {kind}()]\n" for at, kind in enumerate(kinds)),
-        "last = [shared]",
+        "last = [shared]\nwith_fresh = [[9], Raises()]\nfresh = with_fresh[0]\nagain = [fresh, fresh]",
     )
     lost = saved.report()
+    assert lost.pop("with_fresh") == ("list", "ValueError: no")
     assert lost == {
         "r0": ("list", "ValueError: no"),
         "l1": ("list", "SystemExit: 2"),
@@ -279,6 +281,7 @@ def test_hostile_objects_cost_only_themselves_when_they_are_saved(saved: Saved) 
     assert runner.run("len(r0), shared, type(h4[1]).__name__").result == "(2, [1], 'Hangs')"
     opened = saved.open()
     assert opened.run("last[0] is shared, f5[0] is shared, f5[1]").result == "(True, True, [])"
+    assert opened.run("fresh, again[0] is fresh, again[1] is fresh").result == "([9], True, True)"
 
 
 def test_the_live_session_is_not_changed_by_hooks(saved: Saved) -> None:
