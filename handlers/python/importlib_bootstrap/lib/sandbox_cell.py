@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import os
 import sys
 
 # `ast` would load `re` and more; compiling needs only its C core.
@@ -17,6 +18,16 @@ RESULT_LIMIT = 20_000
 """The most characters of a result that are reported."""
 DRAWN_TEXT_LIMIT = 1000
 """The most characters of a value's text if there is a figure of it: a longer text may be just the figure's data."""
+
+
+class Start:
+    """What an interpreter has before any code runs, to find later what code has changed."""
+
+    def __init__(self) -> None:
+        self.builtins = {**vars(builtins)}
+        self.environment = {**os.environ}
+        self.path = [*sys.path]
+        self.folder = os.getcwd()
 
 
 class Session:
@@ -33,6 +44,8 @@ class Session:
         self._last: object = builtins  # no code has this as `_`
         self.sources: dict[str, tuple] = {}
         """The source of every cell, as entries of Python's line cache."""
+        self.start: Start | None = None
+        """What the interpreter had before any code ran."""
         self.leaves = False
         """Whether the code has left a function for the interpreter's exit."""
         self.result: str | None = None
@@ -42,6 +55,11 @@ class Session:
     def names(self) -> dict:
         """The names of the code and their values."""
         return self._main.__dict__
+
+    @property
+    def loop(self):
+        """The event loop of the code; None if it has not imported asyncio."""
+        return None if self._loop is None else self._loop.current
 
     def run(self, number: int, source: str, variables: dict, instead: str | None = None) -> None:
         """Runs one cell, or `instead` if its source cannot be compiled; raises the errors of its code unchanged."""
@@ -94,6 +112,10 @@ class Session:
     def fill_linecache(self, linecache) -> None:
         """Gives Python's line cache the source of every cell."""
         linecache.cache.update(self.sources)
+
+    def give_to_state(self, state) -> None:
+        """Gives the module that saves and opens variables this session."""
+        state.session = self
 
     def enter_loop(self, asyncio) -> None:
         """Gives the session an event loop: the code has imported asyncio."""

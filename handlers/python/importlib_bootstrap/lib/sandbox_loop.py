@@ -104,6 +104,11 @@ class SessionLoop:
             loop.run_until_complete(self._asyncio.wait(tasks))
         loop.run_until_complete(loop.shutdown_asyncgens())
 
+    @property
+    def current(self):
+        """The loop that the session uses now."""
+        return self._current
+
     def aside(self, function):
         """Wraps a function that runs a loop of its own, so that the code of a cell that awaits can call it too."""
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 
-from sandbox_cell import Session, display
+from sandbox_cell import Session, Start, display
 from sandbox_channel import Channel, quote
 from sandbox_files import Scan, added, changed, listed
 from sandbox_guard import INTERRUPTED, Guard
@@ -39,12 +39,14 @@ def set_up() -> tuple[Guard, Session]:
                 "altair": _show_altair_here,
                 "PIL.ImageShow": _show_pillow_here,
                 "IPython.core.display_functions": _display_here,
+                "sandbox_state": session.give_to_state,
             }
         ),
     )
     atexit.register = session.note_exit_functions(atexit.register)
     sys.argv[:] = [""]
     sys.path.append(os.environ["SANDBOX_WORKDIR"])  # last, so that a `code.py` of the user shadows nothing
+    session.start = Start()
     return guard, session
 
 

@@ -1,0 +1,151 @@
+"""Saves the variables of a session in a folder, and opens them in another interpreter.
+
+They are pickled in a child process: the interpreter of the session stays as it is, whatever the hooks of objects do.
+"""
+
+from __future__ import annotations
+
+import posix  # the functions of `os`, where code may have replaced them
+import sys
+from _signal import SIG_DFL, SIGALRM, SIGINT, SIGKILL, SIGTERM, signal
+
+session = None
+"""The session, which the runner sets; see `sandbox_serve`."""
+_PATIENCE = 3.0, 0.5
+"""Seconds in which a child must get on, at first and after some have not."""
+_TRIES_WITH_PATIENCE = 4
+_STEP = 0.1
+_DONE, _FAILED = ".", "!"
+
+
+def save(folder: str) -> None:
+    """Saves the variables: tries it without those that end the process that pickles them."""
+    names = session.names
+    order = [name for name in [*names] if type(name) is str and not name.startswith("__")]
+    threading = sys.modules.get("threading")
+    live = posix.getpid(), [*threading._active.values()] if threading else [], session.loop
+    lost: dict[str, tuple[str, str]] = {}
+    while True:
+        last = _try(folder, order, lost, live)
+        kind, _, rest = last.partition("\t")
+        if kind == _DONE:
+            return
+        if kind == _FAILED:
+            raise RuntimeError(f"the variables could not be saved: {rest}")
+        number, _, why = rest.partition("\t")
+        lost[order[int(number)]] = kind, why
+
+
+def open_(folder: str) -> None:
+    """Opens the variables that were saved in a folder."""
+    from sandbox_state_open import Opening
+
+    Opening(session, folder).run()
+
+
+def _try(folder: str, order: list, lost: dict, live: tuple) -> str:
+    """Saves in a child; returns its last line, or the type, the number and the reason of the variable that ended it."""
+    reader, writer = posix.pipe()
+    child = 0
+    try:
+        child = _fork()
+        if not child:
+            _work(folder, order, lost, live, writer)
+        posix.close(writer)
+        writer = -1
+        said, stuck = _watch(child, reader, folder, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
+    finally:
+        for descriptor in (reader, writer):
+            if descriptor >= 0:
+                posix.close(descriptor)
+        status = _end(child) if child else 0
+    last = said.rpartition("\n")[0].rpartition("\n")[2]
+    if last.startswith((_DONE, _FAILED)):
+        return last
+    how = f"signal {status & 127}" if status & 127 else f"exit status {status >> 8}"
+    why = "saving it takes too long" if stuck else f"saving it ended the interpreter ({how})"
+    return f"{last}\t{why}" if last else f"{_FAILED}\t{why.replace('saving it', 'the process')}"
+
+
+def _fork() -> int:
+    if sys.version_info < (3, 12):
+        return posix.fork()
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks while the code's own threads run
+        return posix.fork()
+
+
+def _watch(child: int, reader: int, folder: str, patience: float) -> tuple[str, bool]:
+    """Reads what a child says, until it ends or has not got on for too long; returns it, and which of the two."""
+    from select import POLLIN, poll
+
+    waiting = poll()
+    waiting.register(reader, POLLIN)
+    said, size, still = b"", -1, 0.0
+    while still < patience:
+        if waiting.poll(int(_STEP * 1000)):
+            piece = posix.read(reader, 1 << 16)
+            if not piece:
+                return said.decode(), False
+            said, still = said + piece, 0.0
+            if said.endswith(b"\n") and said[said.rfind(b"\n", 0, -1) + 1 :].startswith(_DONE.encode()):
+                return said.decode(), False
+        elif _has_ended(child):  # while a process that it started has the pipe
+            return said.decode(), False
+        else:
+            now = sum(_size(f"{folder}/{name}") for name in ("data", "buffers"))
+            size, still = now, still + _STEP if now == size else 0.0
+    return said.decode(), True
+
+
+def _size(path: str) -> int:
+    try:
+        return posix.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT) is not None
+    except ChildProcessError:  # a handler of the code has waited for it
+        return True
+
+
+def _end(child: int) -> int:
+    """Ends a child if it still runs, and returns its status."""
+    try:
+        if not _has_ended(child):
+            posix.kill(child, SIGKILL)
+        return posix.waitpid(child, 0)[1]
+    except (ChildProcessError, ProcessLookupError):
+        return 0
+
+
+def _work(folder: str, order: list, lost: dict, live: tuple, writer: int) -> None:
+    """What the child does; does not return."""
+    last = _FAILED
+    try:
+        null = posix.open("/dev/null", posix.O_RDWR)
+        for public in range(3):
+            posix.dup2(null, public)
+        for number in (SIGINT, SIGTERM, SIGALRM):
+            signal(number, SIG_DFL)
+        builtins, start = vars(sys.modules["builtins"]), session.start
+        replaced = [name for name, value in start.builtins.items() if builtins.get(name) is not value and name != "_"]
+        builtins.update(start.builtins)
+        path, sys.path[:] = [*sys.path], start.path
+        from sandbox_state_save import Saving
+
+        sys.path[:] = path
+        Saving(session, folder, writer, replaced).run(order, lost, live)
+        last = _DONE
+    except BaseException as error:
+        from sandbox_state_report import clean, reason
+
+        last = f"{_FAILED}\t{clean(reason(error))}"
+    finally:
+        posix.write(writer, f"{last}\n".encode())
+        posix._exit(0)

@@ -1,0 +1,153 @@
+"""Opens the variables that were saved in a folder, one after the other."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from _ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
+from _frozen_importlib_external import MAGIC_NUMBER
+from contextlib import contextmanager, suppress
+
+import sandbox_state_parts as parts
+from sandbox_state_reader import Reader, TooLong, limit
+from sandbox_state_report import clean, reason, write_file, write_report
+
+_EARLIER = "<earlier "
+
+
+class Opening:
+    """One try to open all variables."""
+
+    def __init__(self, session, folder: str) -> None:
+        self.session = session
+        self._folder = folder
+        with open(f"{folder}/index", "rb") as file:
+            self._index = pickle.load(file)
+        self.same_bytecode = self._index["bytecode"] == MAGIC_NUMBER
+        self.version_then = _dotted(self._index["version"])
+        self.files = {cell: _EARLIER + cell[1:] for cell in self._index["cells"]}
+        """The cells get other names, because those of this session have theirs."""
+        self._codes: dict[str, list] = {}
+        self._lost: list = []
+        self._notes: list = []
+        self._doing = os.open(f"{folder}/opening", os.O_RDWR | os.O_CREAT, 0o600)
+        self._deadly = self._find_deadly()
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/report")
+
+    def run(self) -> None:
+        """Opens them, and writes the report."""
+        parts.opening = self
+        with _silence():
+            self._restore_surroundings()
+            kept = self._open_all()
+        os.close(self._doing)
+        os.unlink(f"{self._folder}/opening")
+        self._compare()
+        parts.opening = None
+        sys.modules.pop("sandbox_cloudpickle", None)  # it may lack what the code imports later
+        write_report(self._folder, self._lost, self._notes, kept)
+
+    def codes(self, file: str) -> list:
+        """All code of a saved cell, compiled by this version of Python."""
+        if file not in self._codes:
+            found = self._codes[file] = []
+            if file in self.files:
+                flags = PyCF_ALLOW_TOP_LEVEL_AWAIT
+                found.append(compile(self._index["cells"][file], self.files[file], "exec", flags, dont_inherit=True))
+                for code in found:  # grows during the loop
+                    found += [each for each in code.co_consts if isinstance(each, type(code))]
+        return self._codes[file]
+
+    def _find_deadly(self) -> list:
+        """The variables that ended the interpreter in an earlier try."""
+        path = f"{self._folder}/deadly"
+        names = []
+        with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            names = file.read().splitlines()
+        last = os.pread(self._doing, 1 << 12, 0).decode()
+        if last and last not in names:
+            names.append(last)
+            write_file(path, "".join(f"{name}\n" for name in names).encode())
+        return names
+
+    def _open_all(self) -> int:
+        names, kept = self.session.names, 0
+        with open(f"{self._folder}/data", "rb") as data, open(f"{self._folder}/buffers", "rb") as buffers:
+            reader = Reader(data, buffers, names, self._index["loaded"])
+            for name, kind, *place in self._index["variables"]:
+                shown = clean(name)
+                if shown in self._deadly:
+                    self._lost.append((name, kind, "opening it ended the interpreter"))
+                    reader.skip(name, *place, careful=True)
+                    continue
+                os.ftruncate(self._doing, 0)
+                os.pwrite(self._doing, shown.encode(), 0)
+                try:
+                    with limit():
+                        names[name] = reader.read(*place)
+                    kept += 1
+                except BaseException as error:
+                    why = "opening it takes too long" if isinstance(error, TooLong) else reason(error)
+                    self._lost.append((name, kind, why))
+                    reader.skip(name, *place, careful=isinstance(error, TooLong))
+        return kept
+
+    def _restore_surroundings(self) -> None:
+        index = self._index
+        earlier = {}
+        for cell, text in index["cells"].items():
+            lines = [f"{line}\n" for line in text.split("\n")[:-1]]
+            earlier[self.files[cell]] = (len(text), None, lines, self.files[cell])
+        sources = self.session.sources
+        current = {**sources}
+        sources.clear()
+        sources.update({**earlier, **current})
+        if "linecache" in sys.modules:
+            self.session.fill_linecache(sys.modules["linecache"])
+        os.environ.update(index["set"])
+        for name in index["removed"]:
+            os.environ.pop(name, None)
+        before, after = ([entry for entry in entries if entry not in sys.path] for entries in index["path"])
+        sys.path[:] = [*before, *sys.path, *after]
+        if index["folder"]:
+            try:
+                os.chdir(index["folder"])
+            except OSError as error:
+                self._notes.append(f"the working directory {index['folder']} is not here: {error.strerror}")
+
+    def _compare(self) -> None:
+        now = _dotted(sys.version_info[:2])
+        if now != self.version_then:
+            self._notes.append(f"saved by Python {self.version_then}, opened by {now}")
+        from sandbox_state_libraries import libraries
+
+        saved = self._index["libraries"]
+        for name, version in libraries().items():
+            if saved.get(name, version) != version:
+                self._notes.append(f"{name} is {version} now; the session was saved with {saved[name]}")
+
+
+@contextmanager
+def _silence():
+    """Lets nothing be printed."""
+    null = os.open(os.devnull, os.O_RDWR)
+    streams = sys.stdout, sys.stderr
+    kept = []
+    for number, stream in enumerate(streams, 1):
+        stream.flush()
+        kept.append(os.dup(number))
+        os.dup2(null, number)
+    try:
+        yield
+    finally:
+        for number, stream in enumerate(streams, 1):
+            stream.flush()
+            os.dup2(kept[number - 1], number)
+            os.close(kept[number - 1])
+        os.close(null)
+
+
+def _dotted(version: tuple) -> str:
+    return ".".join(map(str, version))
