@@ -9,7 +9,8 @@ __sandbox_state_read_deadly() {
   __sandbox_state_deadly=$'\n'
   if [[ -s $__sandbox_state_folder/opening ]]; then
     builtin mapfile -t __sandbox_state_lines <"$__sandbox_state_folder/opening"
-    builtin printf '%s\n' "${__sandbox_state_lines[0]}" >>"$__sandbox_state_folder/deadly"
+    builtin printf '%s\n' "${__sandbox_state_lines[-1]}" >>"$__sandbox_state_folder/deadly"
+    : >|"$__sandbox_state_folder/opening"
   fi
   [[ -s $__sandbox_state_folder/deadly ]] || builtin return
   builtin mapfile -t __sandbox_state_lines <"$__sandbox_state_folder/deadly"
@@ -80,7 +81,8 @@ for __sandbox_state_at in "${!__sandbox_state_names[@]}"; do
     __sandbox_state_lose_opened "$__sandbox_state_name" 'opening it ended the interpreter'
     builtin continue
   fi
-  builtin printf '%s\n' "$__sandbox_state_name" >|"$__sandbox_state_folder/opening"
+  # Added: on some disks it takes long to empty a file.
+  builtin printf '%s\n' "$__sandbox_state_name" >>"$__sandbox_state_folder/opening"
   if builtin source "$__sandbox_state_folder/$((__sandbox_state_at + 1))"; then
     __sandbox_state_kept=$((__sandbox_state_kept + 1))
   else

@@ -200,6 +200,7 @@ __sandbox_state_arguments=("${@:4}")
 } >|"$__sandbox_state_folder/actions"
 __sandbox_state_return=$(builtin trap -p RETURN)
 builtin trap - ERR RETURN DEBUG
+builtin trap '' XFSZ # A write beyond the limit is then an error.
 builtin eval "builtin set -- $__sandbox_state_return"
 __sandbox_state_return=${3-}
 __sandbox_state_return=${__sandbox_state_return#"$__sandbox_returning"$'\n'}
