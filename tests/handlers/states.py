@@ -17,8 +17,8 @@ SNIPPETS = {
         'builtin source {handler}/state.sh open {handler} {folder} >/dev/null 2>&1; builtin eval "$__sandbox_state_rest"',
     ),
     "ruby": (
-        "load('{handler}/state.rb'); ::Sandbox::State.save('{folder}')",
-        "load('{handler}/state.rb'); ::Sandbox::State.open('{folder}')",
+        "::Kernel.require('{handler}/state.rb'); ::Sandbox::State.save('{folder}')",
+        "::Kernel.require('{handler}/state.rb'); ::Sandbox::State.open('{folder}')",
     ),
 }
 """The code that saves, and the code that opens."""
