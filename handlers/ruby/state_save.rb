@@ -24,10 +24,12 @@ module Sandbox
 
       def attempt
         reader, writer = IO.pipe
+        threads = Thread.list - [Thread.main]
+        processes = children
         child = Kernel.instance_method(:fork).bind_call(MAIN) do
           reader.close
           begin
-            Child.new(@folder, writer, @bad).run
+            Child.new(@folder, writer, @bad).run(threads, processes)
           rescue Exception # rubocop:disable Lint/RescueException
             Process.exit!(1)
           end
@@ -45,6 +47,15 @@ module Sandbox
       ensure
         stop(child) if child
         reader&.close
+      end
+
+      # The commands of the processes that the code started and that still run.
+      def children
+        Dir.glob('/proc/self/task/*/children').flat_map { |path| File.read(path).split }.map do |number|
+          File.binread("/proc/#{number}/cmdline").tr("\0", ' ').strip
+        end
+      rescue SystemCallError
+        []
       end
 
       # Waits for the end, and returns what the child did last.
@@ -114,18 +125,19 @@ module Sandbox
         @report = Report.new(folder)
       end
 
-      def run
+      def run(threads, processes)
         trap('XFSZ', 'IGNORE') # A write beyond the limit is then an error.
         [0, 1, 2].each { |number| IO.for_fd(number, autoclose: false).reopen(File::NULL, number.zero? ? 'r' : 'w') }
         @values = Values.new
         @cells = Session.sources.map { |name, code| [name, code] }
         @found = @cells.flat_map { |name, code| Definitions.new(name, code).found }
         @entries = @values.all
+        note_running(threads, processes)
         take_bad
         take_procs
         save_values
         save_rest
-        note_threads
+        note_definitions
         @report.write(@kept)
         tell('done')
       end
@@ -258,8 +270,14 @@ module Sandbox
         (start.keys - now.keys).to_h { |name| [name, nil] }.merge(now.reject { |name, value| start[name] == value })
       end
 
-      # A child has only its own thread; the parent counted them.
-      def note_threads
+      # What runs, and is not the value of a variable.
+      def note_running(threads, processes)
+        threads.reject! { |thread| @entries.any? { |_, value| thread.equal?(value) } }
+        threads.each { |thread| @report.lose(thread.name || 'unnamed thread', 'Thread', 'a thread does not move') }
+        processes.reject(&:empty?).each { |command| @report.lose(command, 'process', 'a process does not move') }
+      end
+
+      def note_definitions
         @report.note('definitions of the oldest cells are not kept') if Session.sources_dropped
         @values.lost_definitions(@found).each { |name, type| @report.lose(name, type, 'its source is not a statement of the top level') }
       end

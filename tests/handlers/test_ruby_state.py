@@ -137,6 +137,33 @@ nil""")
     assert (await rubies.run("[thread.alive?, file.closed?]")).result == "[true, false]"
 
 
+async def test_what_runs_is_named(rubies: Pair) -> None:
+    await rubies.run("Thread.new { sleep }.name = 'reader'; spawn('sleep 60'); nil")
+    saved = await rubies.save()
+    assert saved.lost == {
+        "reader": ("Thread", "a thread does not move"),
+        "sleep 60": ("process", "a process does not move"),
+    }
+
+
+async def test_definitions_inside_of_other_statements_are_named(rubies: Pair) -> None:
+    await rubies.run("if true\n  class Hidden; end\n  def unseen = 1\nend\nnil")
+    saved = await rubies.save()
+    reason = "its source is not a statement of the top level"
+    assert saved.lost == {"Hidden": ("Class", reason), "unseen": ("Method", reason)}
+
+
+async def test_another_version_is_noted(rubies: Pair) -> None:
+    await rubies.run("a = 1; nil")
+    await rubies.save()
+    await rubies.run(
+        "state = Marshal.load(File.binread('saved/state'))\nstate[:version] = '2.7.0'\n"
+        "File.binwrite('saved/state', Marshal.dump(state)); nil"
+    )
+    await rubies.carry()
+    assert "saved by Ruby 2.7.0, opened by 3." in (await rubies.open()).notes[0]
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
