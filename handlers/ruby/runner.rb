@@ -165,4 +165,5 @@ end
 
 ARGV.clear
 $LOAD_PATH.push(ENV.fetch('SANDBOX_WORKDIR')) # last, so that a `json.rb` of the user's shadows nothing
+Sandbox::Session.note_start
 Sandbox.serve.end_script

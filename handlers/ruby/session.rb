@@ -5,7 +5,37 @@ module Sandbox
   class Session
     RESULT_LIMIT = 20_000 # characters of a result that are reported
     INSIDE = 2000 # characters of an object's inside, as Ruby's own `inspect` shows it, that are a result
-    private_constant :RESULT_LIMIT, :INSIDE
+    # Code that can be needed to make again what the session has (state.rb).
+    DEFINES = /\b(class|module|def|alias|undef|using|include|extend|Struct|Data|Class|Module|lambda|proc|Proc)\b|->|_eval|_exec|attr_|define_|prepend/.freeze
+    SOURCE_LIMIT = 4 << 20 # bytes of such code that are kept
+    Start = Struct.new(:globals, :features, :load_path, :directory)
+    private_constant :RESULT_LIMIT, :INSIDE, :DEFINES, :SOURCE_LIMIT, :Start
+
+    @sources = []
+    @kept = 0
+
+    class << self
+      # The names and the code of the cells that have definitions, and whether the oldest are gone.
+      attr_reader :sources, :sources_dropped
+
+      # What was there before any code.
+      attr_reader :start
+
+      def keep(name, code)
+        return unless code.match?(DEFINES)
+
+        @sources << [name, code]
+        @kept += code.bytesize
+        while @kept > SOURCE_LIMIT
+          @kept -= @sources.shift.last.bytesize
+          @sources_dropped = true
+        end
+      end
+
+      def note_start
+        @start = Start.new(global_variables, $LOADED_FEATURES.dup, $LOAD_PATH.map(&:to_s), Dir.pwd)
+      end
+    end
 
     # The value of the last statement of the last cell, as text.
     attr_reader :result
@@ -17,6 +47,7 @@ module Sandbox
       $PROGRAM_NAME = name # for code that checks whether it is the main program: `if __FILE__ == $0`
       request.variables.each { |key, value| define(key, value) }
       define_data(request.code)
+      Session.keep(name, request.code)
       value = evaluate(request.code, name)
       return if nil.equal?(value)
 
