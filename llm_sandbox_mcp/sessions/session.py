@@ -205,7 +205,7 @@ class Session:
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
-                return await self._ask(interpreter, request)
+                return await self._ask(interpreter, request, self.runs)
 
         sent_at = anyio.current_time()
         outcome = await ask(interpreter)
@@ -244,7 +244,7 @@ class Session:
         interpreter = await self._interpreter(await self.sandbox(name), places)
         self._deadline = anyio.current_time() + timeout
         request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=self.policy.grace)
-        outcome = await self._ask(interpreter, request)
+        outcome = await self._ask(interpreter, request, cell=0)
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
@@ -261,9 +261,9 @@ class Session:
             self._interpreters[name] = await start_interpreter(sandbox, places)
         return self._interpreters[name]
 
-    async def _ask(self, interpreter: Interpreter, request: RunRequest) -> Outcome:
+    async def _ask(self, interpreter: Interpreter, request: RunRequest, cell: int) -> Outcome:
         try:
-            return await interpreter.run(request, self.runs)
+            return await interpreter.run(request, cell)
         except BaseException:
             if not interpreter.alive and not interpreter.silence:
                 self.drop(_NOT_STOPPED)

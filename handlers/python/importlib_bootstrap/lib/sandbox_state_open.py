@@ -13,8 +13,6 @@ import sandbox_state_parts as parts
 from sandbox_state_reader import Reader, TooLong, limit
 from sandbox_state_report import clean, reason, write_file, write_report
 
-_EARLIER = "<earlier "
-
 
 class Opening:
     """One try to open all variables."""
@@ -26,8 +24,6 @@ class Opening:
             self._index = pickle.load(file)
         self.same_bytecode = self._index["bytecode"] == MAGIC_NUMBER
         self.version_then = _dotted(self._index["version"])
-        self.files = {cell: _EARLIER + cell[1:] for cell in self._index["cells"]}
-        """The cells get other names, because those of this session have theirs."""
         self._codes: dict[str, list] = {}
         self._lost: list = []
         self._notes: list = []
@@ -46,16 +42,15 @@ class Opening:
         os.unlink(f"{self._folder}/opening")
         self._compare()
         parts.opening = None
-        sys.modules.pop("sandbox_cloudpickle", None)  # it may lack what the code imports later
         write_report(self._folder, self._lost, self._notes, kept)
 
     def codes(self, file: str) -> list:
         """All code of a saved cell, compiled by this version of Python."""
         if file not in self._codes:
             found = self._codes[file] = []
-            if file in self.files:
+            if file in self._index["cells"]:
                 flags = PyCF_ALLOW_TOP_LEVEL_AWAIT
-                found.append(compile(self._index["cells"][file], self.files[file], "exec", flags, dont_inherit=True))
+                found.append(compile(self._index["cells"][file], file, "exec", flags, dont_inherit=True))
                 for code in found:  # grows during the loop
                     found += [each for each in code.co_consts if isinstance(each, type(code))]
         return self._codes[file]
@@ -75,7 +70,7 @@ class Opening:
     def _open_all(self) -> int:
         names, kept = self.session.names, 0
         with open(f"{self._folder}/data", "rb") as data, open(f"{self._folder}/buffers", "rb") as buffers:
-            reader = Reader(data, buffers, names, self._index["loaded"])
+            reader = Reader(data, buffers, names)
             for name, kind, *place in self._index["variables"]:
                 shown = clean(name)
                 if shown in self._deadly:
@@ -99,7 +94,7 @@ class Opening:
         earlier = {}
         for cell, text in index["cells"].items():
             lines = [f"{line}\n" for line in text.split("\n")[:-1]]
-            earlier[self.files[cell]] = (len(text), None, lines, self.files[cell])
+            earlier[cell] = (len(text), None, lines, cell)
         sources = self.session.sources
         current = {**sources}
         sources.clear()

@@ -49,7 +49,7 @@ class Unknown(Exception):
 def code(file: str, name: str, line: int, variables: tuple, free: tuple, arguments: tuple):
     """The code of a function: of another version of Python, it is made anew from the source of its cell."""
     if opening.same_bytecode:
-        return CodeType(*(opening.files.get(file, file) if each is None else each for each in arguments))
+        return CodeType(*arguments)
     found = [
         each
         for each in opening.codes(file)

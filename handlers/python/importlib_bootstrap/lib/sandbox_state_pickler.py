@@ -113,7 +113,7 @@ def _is_filled(cell: CellType) -> bool:
 
 def _reduce_code(code: CodeType):
     _, arguments = cloudpickle._code_reduce(code)
-    arguments = tuple(None if each == "<dynamic-code>" else each for each in arguments)
+    arguments = tuple(code.co_filename if each == "<dynamic-code>" else each for each in arguments)
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return parts.code, (code.co_filename, code.co_name, code.co_firstlineno, parameters, code.co_freevars, arguments)
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
 from contextlib import contextmanager
-
-from sandbox_state_light import load_cloudpickle
 
 _LONGEST = 5.0
 """Seconds that a variable may take."""
@@ -37,13 +34,12 @@ def limit():
 class Reader:
     """Reads one variable after the other."""
 
-    def __init__(self, data, buffers, names: dict, loaded: list) -> None:
+    def __init__(self, data, buffers, names: dict) -> None:
         self._data = data
         self._buffers = buffers
         self._names = names
         self._large: list = []
         self._missing: dict = {}
-        self._loaded = loaded
         self._unpickler = self._new(data)
         self._end = self._unpickler.load()[-1]
         """The last object of the last variable."""
@@ -83,9 +79,7 @@ class Reader:
         self._unpickler.load()
 
     def _new(self, file) -> _Unpickler:
-        unpickler = _Unpickler(file, buffers=iter(self._next_large, None))
-        unpickler.loaded = self._loaded
-        return unpickler
+        return _Unpickler(file, buffers=iter(self._next_large, None))
 
     def _find_remains(self, content: bytes, known: dict, large: list, careful: bool):
         from sandbox_state_remains import Remains
@@ -107,13 +101,6 @@ class _Unpickler(pickle.Unpickler):
     """An unpickler that can be given a memo: there, its own attribute of that name does not work."""
 
     known: dict
-    loaded: list
-
-    def find_class(self, module: str, name: str):
-        """A class or function."""
-        if module == "sandbox_cloudpickle" and module not in sys.modules:
-            load_cloudpickle(self.loaded)
-        return super().find_class(module, name)
 
     def persistent_load(self, number: int):
         """An object of the memo."""

@@ -11,13 +11,14 @@ from _frozen_importlib_external import MAGIC_NUMBER
 from contextlib import suppress
 
 from sandbox_state_libraries import libraries
-from sandbox_state_light import SPARED, load_cloudpickle
 from sandbox_state_report import clean, reason, write_file, write_report
 from sandbox_state_room import NoRoom, Output, Room
 from sandbox_state_running import running
 
 _OUT_OF_BAND = 64 << 10
 """From this size on, the content of an array is written as it is, without a copy."""
+_OWN_CELL = "<cell 0>"
+"""The server's own code, which calls this."""
 _DEEPEST = 20_000
 """Like objects of a long chain; if the stack is too small for so many, it costs only the variable."""
 
@@ -37,8 +38,6 @@ class Saving:
         room = Room(folder, session.start.environment)
         self._data, self._buffers = Output(f"{folder}/data", room), Output(f"{folder}/buffers", room)
         self._large: list = []
-        self._loaded = [name for name in SPARED if name in sys.modules]
-        load_cloudpickle(())
         from sandbox_state_pickler import SessionPickler
 
         self._pickler = SessionPickler(self._data, session, self._write_buffer)
@@ -90,17 +89,15 @@ class Saving:
     def _surroundings(self) -> dict:
         start = self._session.start
         environment, folder = dict(os.environ), posix.getcwd()
-        cells = [*self._session.sources.items()][:-1]  # the last one is the cell that saves
         return {
             "version": sys.version_info[:2],
             "bytecode": MAGIC_NUMBER,
-            "cells": {cell: "".join(lines) for cell, (_, _, lines, _) in cells},
+            "cells": {cell: "".join(entry[2]) for cell, entry in self._session.sources.items() if cell != _OWN_CELL},
             "folder": "" if folder == start.folder else folder,
             "set": {name: value for name, value in environment.items() if start.environment.get(name) != value},
             "removed": [name for name in start.environment if name not in environment],
             "path": _added(sys.path, start.path),
             "libraries": libraries(),
-            "loaded": self._loaded,
         }
 
     def _notes(self) -> list:
