@@ -273,7 +273,7 @@ class Opened:
     session_id: str
     """Of the new session."""
     language: str
-    """Of its last run."""
+    """The one that its sandbox is made for."""
     variables: Mapping[str, int]
     """How many variables it has again, by language."""
     files: int

@@ -133,10 +133,7 @@ class ArtifactStore:
         if kept is None:
             raise unknown
         try:
-            async with await anyio.open_file(kept.file, "rb") as file:
-                if offset:
-                    await file.seek(offset)
-                return kept.artifact, await file.read(length)
+            return kept.artifact, await anyio.to_thread.run_sync(_read, kept.file, offset, length)
         except FileNotFoundError:  # it was dropped meanwhile
             raise unknown from None
 
@@ -169,8 +166,7 @@ class ArtifactStore:
         artifact = describe(name, content)
         file = self._folder / str(next(self._numbers))
         try:
-            await anyio.Path(self._folder).mkdir(mode=0o700, exist_ok=True)
-            await anyio.Path(file).write_bytes(content)
+            await anyio.to_thread.run_sync(_write, file, content)
         except OSError as error:
             await anyio.Path(file).unlink(missing_ok=True)
             cause = f"cannot store {quoted(name)}: {error.strerror}"
@@ -312,3 +308,14 @@ class ArtifactStore:
             some = one_line(", ".join(sorted(expected))[:200])[:200]
             cause = f"{len(expected)} changed files could not be read: {some}"
             notes.append(Note("artifacts_unreadable", cause, number=len(expected)))
+
+
+def _read(file: Path, offset: int, length: int) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(offset)
+        return opened.read(length)
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    file.write_bytes(content)

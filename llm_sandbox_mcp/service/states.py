@@ -1,6 +1,7 @@
 """Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -34,6 +35,7 @@ from .preparation import Preparation
 _VARIABLES = 120.0
 """Seconds to save or open the variables of one language."""
 _FRESH = "run code in it first"
+_UNABLE = "this language cannot save them"
 _TRIES = 8
 """How many interpreters may die of variables that are opened, one each."""
 _FILES, _ARTIFACTS = "files", "artifacts"
@@ -49,6 +51,13 @@ class _Variables:
     kept: dict[str, int] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By language, why there is no report, if there is none."""
+
+    def take(self, reports: Mapping[str, Report]) -> None:
+        """Takes in the reports of all languages."""
+        for name, reason in self.reasons.items():
+            self.add(name, reports.get(name, Report()), reason)
 
     def add(self, language: str, report: Report, reason: str) -> None:
         """Takes in the report of one language; `reason` says why there is none, if so."""
@@ -82,10 +91,11 @@ class States:
         session = self._live.get(session_id)
         async with session.exclusive():
             sandbox = await _with_state(session)
-            variables = await self._save_variables(session, sandbox)
             async with self._saved.writing(caller, name) as writer:
                 writer.begin(_FILES)
-                packed = await packing.pack(sandbox, writer.add, tmp=tmp)
+                async with self._variables_of(session, sandbox) as variables:
+                    packed = await packing.pack(sandbox, writer.add, tmp=tmp)
+                    variables.take(packed.reports)
                 await writer.end()
                 artifacts = await self._write_artifacts(session, writer)
 
@@ -140,13 +150,14 @@ class States:
         session = self._live.get(session_id)
         async with session.exclusive():
             sandbox = await _with_state(session)
-            variables = await self._save_variables(session, sandbox)
             second = self._live.open(session.language, session.policy, caller)
             try:
                 async with second.exclusive():
                     language = self._languages[session.language]
                     new = await self._preparation.sandbox(second, language, on_progress)
-                    packed = await _pass_on(sandbox, second, new)
+                    async with self._variables_of(session, sandbox) as variables:
+                        packed = await _pass_on(sandbox, second, new)
+                        variables.take(packed.reports)
                     for artifact in self._store.of_session(session.id):
                         _, content = await self._store.read(session.id, artifact.name)
                         await self._store.put(second, artifact.name, content)
@@ -177,42 +188,48 @@ class States:
         if not session.closed:
             self._live.close(session.id)
 
-    async def _save_variables(self, session: Session, sandbox: Sandbox) -> _Variables:
-        """Lets each interpreter of a session write its variables into a folder in the sandbox."""
+    @asynccontextmanager
+    async def _variables_of(self, session: Session, sandbox: Sandbox) -> AsyncIterator[_Variables]:
+        """Lets each interpreter of a session write its variables into a folder in the sandbox, for the scope."""
         variables, reasons = _Variables(), dict[str, str]()
         if session.loss is not None and session.loss.language:
             variables.add(session.loss.language, Report(), "its interpreter ended")
         able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
-        await packing.make_folders(sandbox, [*able])
-        for name in session.used:
-            state = able.get(name)
-            reasons[name] = await self._act(session, name, state.save) if state else "this language cannot save them"
-        if not session.has(sandbox):
-            raise SandboxLost("the sandbox ended while its variables were saved, and nothing is saved", _FRESH)
-        reports = await packing.read_reports(sandbox, [*able])
-        for name, reason in reasons.items():
-            variables.add(name, reports.get(name, Report()), reason)
-        return variables
+        try:
+            await packing.make_folders(sandbox, able)
+            for name in session.used:
+                state = able.get(name)
+                reasons[name] = await self._act(session, name, state.save) if state else _UNABLE
+            if not session.has(sandbox):
+                raise SandboxLost("the sandbox ended while its variables were saved, and nothing is saved", _FRESH)
+            variables.reasons = reasons
+            yield variables
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(SandboxError):
+                await packing.remove_folders(sandbox)
+            raise
 
     async def _open_variables(
         self, session: Session, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None
     ) -> _Variables:
         """Lets a new interpreter of each language read its variables from its folder, which is removed then."""
-        variables = _Variables()
+        variables, whole = _Variables(), True
         for name in saved:
             language = self._languages.get(name)
             if language is None or (state := language.handler.state) is None:
                 variables.add(name, Report(), "this server does not have the language")
+                whole = False
                 continue
             for _ in range(_TRIES):
                 reason = await self._act(session, name, state.open, on_progress)
                 if not session.has(sandbox):
                     raise BadState("its variables end the sandbox when they are opened", "save it without them")
-                report = (await packing.read_reports(sandbox, [name]))[name]
-                if report.kept is not None:
+                if (report := await packing.take_report(sandbox, name)).kept is not None:
                     break
             variables.add(name, report, reason)
-        await packing.remove_folders(sandbox)
+            whole = whole and report.kept is not None
+        if not whole:
+            await packing.remove_folders(sandbox)
         return variables
 
     async def _act(self, session: Session, name: str, code: str, on_progress: OnProgress | None = None) -> str:

@@ -89,7 +89,8 @@ class Session:
         self._loss: Loss | None = None
         """Why state was lost, until a caller has the result of a run that reports it."""
         self._pool = pool
-        self._language = language
+        self.language = self._language = language
+        """The language that its sandbox was made for; the other is that of the last use."""
         self._starts = starts
         self._overtime = overtime
         self._deadline = 0.0
@@ -182,7 +183,7 @@ class Session:
             if self.closed:
                 lease.release()
                 raise unknown(self.id)
-            self._lease = lease
+            self._lease, self.language = lease, self._language
             if lease.interpreter is not None:
                 self._interpreters[self._language] = lease.interpreter
         return self._lease.sandbox
@@ -358,11 +359,6 @@ class Session:
     def used(self) -> tuple[str, ...]:
         """The languages whose interpreters have the state of an earlier run."""
         return tuple(filter(self.has_run, self._interpreters))
-
-    @property
-    def language(self) -> str:
-        """The language of its last use."""
-        return self._language
 
     def go_on(self, runs: int, languages: Iterable[str]) -> None:
         """Takes note that it has the state of so many runs in these languages, which another session left."""

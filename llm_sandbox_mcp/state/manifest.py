@@ -34,7 +34,7 @@ class Manifest(BaseModel):
     version: str
     """Of the server that saved it."""
     language: str
-    """Of its last run: its sandbox is made for this one."""
+    """Its sandbox is made for this one."""
     runs: int = Field(ge=0)
     variables: Mapping[str, Annotated[int, Field(ge=0)]]
     """How many were saved, by language."""

@@ -3,7 +3,7 @@
 What comes out of a sandbox is passed on as it is, and is never read outside of one.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -11,7 +11,6 @@ from anyio.abc import ByteReceiveStream
 
 from ..aio.tasks import open_tasks
 from ..backends import copying
-from ..backends.archive import Member
 from ..backends.base import Sandbox, feed
 from ..backends.layout import HOME, LIBRARIES, PATH, WORKDIR
 from ..backends.patience import seconds_for_bytes
@@ -22,9 +21,9 @@ from ..base.units import format_size
 
 FOLDER = "/tmp/.state"
 """Where variables are while they are saved or opened, in a folder for each language; gone afterwards."""
-REPORT = "report"
-"""The file in it that says what became of them."""
-_REPORT_MAX = 512 << 10
+_REPORTS_MAX = 1 << 20
+"""Bytes of all reports that are read."""
+_TOLD = 1 << 20
 _FIELD_MAX = 200
 _DIGITS = 10
 _SHOWN_MAX, _NOTES_MAX = 1000, 20
@@ -38,24 +37,23 @@ _SECONDS = 30.0
 """Seconds for packing or unpacking, and longer for the bytes that there can be."""
 _STEP = "stop the processes that the code left running, and try again"
 
-_MAKE = """\
-folder=$1
-shift
-umask 077
-rm -rf -- "$folder"
-mkdir -- "$folder" || exit
-for language; do mkdir -- "$folder/$language" || exit; done
-"""
 _PACK = """\
 folder=$1
 shift
+for report in "$folder"/*/report; do
+  [ ! -f "$report" ] || { echo "$report"; cat "$report"; echo; } >&2
+done
+echo >&2
 cd / && tar -c -v -f - --format=posix --pax-option=delete=atime,delete=ctime --sparse -- "$@"
 code=$?
 rm -rf -- "$folder"
 exit $code
 """
+"""Its standard error has each report after its path, until an empty line after another, and then what `tar` says."""
+_TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/dev/null || :; }'
 _UNPACK = f"""\
 cd / && tar -x -p -f - --no-same-owner --skip-old-files --delay-directory-restore || exit
+rmdir {FOLDER} 2>/dev/null
 ls {LIBRARIES} 2>/dev/null || :
 """
 """What the sandbox has already, its interpreters made for themselves."""
@@ -77,44 +75,40 @@ class Report:
 
 @dataclass(slots=True)
 class Packed:
-    """What was packed beside variables."""
+    """What was packed."""
 
+    reports: dict[str, Report] = field(default_factory=dict)
+    """What became of the variables of each language."""
     files: int = 0
     """Files and folders."""
     missing: list[Missing] = field(default_factory=list)
+    """Files that were not packed."""
 
 
-async def make_folders(sandbox: Sandbox, languages: Sequence[str]) -> None:
-    """Makes the folders for the variables of these languages, empty."""
+async def make_folders(sandbox: Sandbox, languages: Iterable[str]) -> None:
+    """Makes the folders for the variables of these languages."""
+    folders = [f"{FOLDER}/{language}" for language in languages]
     async with copying.in_time(sandbox, "saving") as tools:
-        done = await tools.run(("sh", "-c", _MAKE, "sh", FOLDER, *languages))
+        done = await tools.run(("mkdir", "-p", "-m", "700", "--", FOLDER, *folders))
     if done.exit_code:
         raise Unavailable(f"/tmp of the sandbox cannot be written: {copying.first_line(done.stderr)}", _STEP)
 
 
-async def read_reports(sandbox: Sandbox, languages: Sequence[str]) -> dict[str, Report]:
-    """What became of the variables of these languages."""
-    if not languages:
-        return {}
-    reports = {language: Report() for language in languages}
-
-    async def take(member: Member) -> None:
-        language = member.name.partition("/")[0]
-        if language in reports:
-            reports[language] = _parse(language, bytes(member.content))
-
-    await copying.copy_out(sandbox, FOLDER, [f"{language}/{REPORT}" for language in languages], _REPORT_MAX, take)
-    return reports
+async def take_report(sandbox: Sandbox, language: str) -> Report:
+    """What became of the variables of a language; if there is a report, all that was saved of them is removed."""
+    async with copying.in_time(sandbox, "opening") as tools:
+        done = await tools.run(("sh", "-c", _TAKE_REPORT, "sh", f"{FOLDER}/{language}"))
+    return _parse(language, done.stdout.split(b"\n"))
 
 
 async def remove_folders(sandbox: Sandbox) -> None:
-    """Removes the folders for variables."""
-    async with copying.in_time(sandbox, "removing what was opened") as tools:
+    """Removes the folders for variables, after a failure."""
+    async with copying.in_time(sandbox, "removing what was saved") as tools:
         await tools.run(("rm", "-rf", "--", FOLDER))
 
 
 async def pack(sandbox: Sandbox, take: Take, *, tmp: bool) -> Packed:
-    """Passes on the session's files, with the folders for variables, which are gone then; with `tmp`, all of /tmp too.
+    """Passes on the session's files, with the folders for variables, which are gone then; with `tmp`, also /tmp.
 
     Raises `Unavailable` if it does not come to its end. The stream can be no longer than what the folders can hold.
     """
@@ -128,8 +122,7 @@ async def pack(sandbox: Sandbox, take: Take, *, tmp: bool) -> Packed:
     ):
         tasks.start_soon(listing.read, process.stderr)
         await feed(process.stdin, None)
-        async for chunk in process.stdout:
-            tools.moved(len(chunk))
+        async for chunk in _told(process.stdout, tools):
             if (left := left - len(chunk)) < 0:
                 raise Unavailable("the files of the session have no end", _STEP)
             await take(chunk)
@@ -146,8 +139,7 @@ async def unpack(sandbox: Sandbox, content: Content) -> Sequence[str]:
     """
     async with _unhurried(sandbox, "opening the files") as tools:
         # Once: what is there already would be skipped in a second try.
-        stream = copying.counted(content(), tools.moved)
-        done = await sandbox.run(("sh", "-c", _UNPACK), {"PATH": PATH}, stdin=stream)
+        done = await sandbox.run(("sh", "-c", _UNPACK), {"PATH": PATH}, stdin=_told(content(), tools))
     if done.exit_code:
         full = await sandbox.fullness(thorough=True)
         if full.disk or full.large:
@@ -161,19 +153,46 @@ def _unhurried(sandbox: Sandbox, what: str) -> AbstractAsyncContextManager[copyi
     return copying.in_time(sandbox, what, seconds=_SECONDS + seconds_for_bytes(3 * sandbox.policy.disk), step=_STEP)
 
 
+async def _told(chunks: AsyncIterator[bytes] | ByteReceiveStream, tools: copying.Tools) -> AsyncIterator[bytes]:
+    """Passes chunks on, and lets the tools know how many bytes have moved; not each time, which would take longer."""
+    moved = 0
+    async for chunk in chunks:
+        yield chunk
+        if (moved := moved + len(chunk)) >= _TOLD:
+            tools.moved(moved)
+            moved = 0
+
+
 class _Listing:
-    """Reads what `tar` says: a line for each file, and others about what it leaves out."""
+    """Reads what the packing says: the reports, then a line for each file, and others about what is left out."""
 
     def __init__(self) -> None:
         self.packed = Packed()
         self._rest = b""
+        self._report: list[bytes] | None = []
+        """The lines of the report that is being read; None after the last."""
+        self._size = 0
 
     async def read(self, stream: ByteReceiveStream) -> None:
         async for chunk in stream:
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             self._rest = self._rest[:_LINE_MAX]
             for line in lines:
-                self._take(line)
+                if self._report is None:
+                    self._take(line)
+                else:
+                    self._take_report(line, self._report)
+
+    def _take_report(self, line: bytes, lines: list[bytes]) -> None:
+        if not line and lines:
+            language = lines[0].decode(errors="replace").removeprefix(f"{FOLDER}/").removesuffix("/report")
+            self.packed.reports[language] = _parse(language, lines[1:])
+            self._report = []
+        elif not line:
+            self._report = None
+        elif (size := self._size + len(line)) < _REPORTS_MAX:
+            self._size = size
+            lines.append(line)
 
     def _take(self, line: bytes) -> None:
         if not line.startswith(_TAR):
@@ -185,11 +204,11 @@ class _Listing:
             self.packed.missing.append(found)
 
 
-def _parse(language: str, text: bytes) -> Report:
+def _parse(language: str, lines: Sequence[bytes]) -> Report:
     """A report, which code can have written."""
     report = Report()
-    for line in text.decode(errors="replace").split("\n"):
-        kind, *fields = (one_line(part)[:_FIELD_MAX] for part in line.split("\t"))
+    for line in lines:
+        kind, *fields = (one_line(part)[:_FIELD_MAX] for part in line.decode(errors="replace").split("\t"))
         match kind, fields:
             case "kept", [number] if number.isascii() and number.isdigit() and len(number) < _DIGITS:
                 report.kept = int(number)

@@ -17,6 +17,8 @@ from .speed import row
 
 ROUNDS = 25
 LARGE_ROUNDS = 9
+LOADED = 5.0
+"""Seconds that an interpreter needs to import what is preloaded."""
 SMALL = """
 import dataclasses
 @dataclasses.dataclass
@@ -114,6 +116,8 @@ async def served() -> AsyncIterator[Service]:
     with host_folder() as folder:
         async with open_service(load_profile(over={"sessions": {"store": str(folder / "saved")}})) as service:
             await service.warm(["python"])
+            await service.pool_until(lambda pool: pool.warm > 0)
+            await anyio.sleep(LOADED)  # until then, what waits is no fork of an interpreter that has imported pandas
             yield service
 
 

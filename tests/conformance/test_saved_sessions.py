@@ -123,6 +123,17 @@ async def test_what_cannot_be_kept_is_named_when_it_is_saved_and_when_it_is_open
             assert [one.name for one in missing if "Permission denied" in one.reason] == ["/sandbox/shut: Cannot open"]
 
 
+async def test_a_session_without_variables_is_opened(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        await session.run("1")
+        saved = await session.save("geo")
+        assert (dict(saved.variables), saved.missing) == ({"python": 0}, ())
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        assert (dict(again.opened.variables), again.opened.missing) == ({"python": 0}, ())
+        assert (await again.run("import os\nos.listdir('/tmp')")).result == "[]"
+
+
 async def test_runs_are_counted_on(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         for _ in range(3):

@@ -6,7 +6,7 @@ import copyreg
 import functools
 import re
 import sys
-from io import TextIOWrapper
+from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from pickle import PicklingError
 from types import CellType, CodeType, FunctionType, ModuleType
 
@@ -14,6 +14,14 @@ import sandbox_cloudpickle as cloudpickle
 import sandbox_state_parts as parts
 
 _IMPORT = re.compile(r"^\s*import\s+(.+)", re.MULTILINE)
+_FILES = {
+    TextIOWrapper: ("r", -1),
+    BufferedReader: ("rb", -1),
+    BufferedWriter: ("wb", -1),
+    BufferedRandom: ("r+b", -1),
+    FileIO: ("rb", 0),
+}
+"""The mode and the buffering with which a file of each type is opened."""
 _DOTTED = re.compile(r"\w+(?:\.\w+)+")
 
 
@@ -39,7 +47,7 @@ class SessionPickler(cloudpickle.Pickler):
             CellType: lambda cell: (parts.cell, ()),  # what is in it comes with the functions that have it
             CodeType: _reduce_code,
             ModuleType: self._reduce_module,
-            TextIOWrapper: _reduce_file,
+            **dict.fromkeys(_FILES, _reduce_file),
             memoryview: _reduce_view,
             functools._lru_cache_wrapper: _reduce_cached,
         }
@@ -118,11 +126,13 @@ def _reduce_code(code: CodeType):
     return parts.code, (code.co_filename, code.co_name, code.co_firstlineno, parameters, code.co_freevars, arguments)
 
 
-def _reduce_file(file: TextIOWrapper):
+def _reduce_file(file):
     for name in ("stdin", "stdout", "stderr"):
         if file is getattr(sys, name):
             return getattr, (sys, name)
-    raise PicklingError("a file that is open" if not file.closed else "a file that was open")
+    if not file.closed:
+        raise PicklingError("a file that is open")
+    return parts.closed_file, _FILES[type(file)]
 
 
 def _reduce_view(view: memoryview):

@@ -46,6 +46,7 @@ class Saving:
         """Saves the variables of these names, and writes the report."""
         names, saved, losses = self._session.names, [], {}
         self._pickler.dump_anchors()
+        self._data.flush()
         # What is defined comes first: it is then not lost with a value that cannot be opened.
         numbered = [(number, name) for number, name in enumerate(order) if name in names]
         for number, name in sorted(numbered, key=lambda each: _rank(names[each[1]])):
