@@ -138,15 +138,23 @@ def test_the_curl_commands_are_answered(folder: Path) -> None:
 
 @pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize(
-    ("part", "printed"), [("Printed", "21\ndone\n"), ("6 * 7", "42\n"), ("SandboxSession(", "hello\n")]
+    ("part", "printed"),
+    [
+        ("Printed", "21\ndone\n"),
+        ("6 * 7", "42\n"),
+        ("session.branch(", "{'python': 2} ()\n3\n1\n"),
+        ("SandboxSession(", "hello\n"),
+    ],
 )
-def test_a_program_runs(part: str, printed: str) -> None:
+def test_a_program_runs(part: str, printed: str, tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text(f'[sessions]\nstore = "{tmp_path}/saved"\n')
     done = subprocess.run(
         [sys.executable, "-c", block("python", part)],
         capture_output=True,
         text=True,
         timeout=LIMIT,
-        env=environment(),
+        env={**environment(), "LLM_SANDBOX_PROFILE": str(profile)},
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, printed), done

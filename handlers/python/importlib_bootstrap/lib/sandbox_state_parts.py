@@ -30,7 +30,7 @@ def module(name: str, others: tuple):
 
 def closed_file(mode: str, buffering: int):
     """A file that is closed: nothing else is left of it."""
-    file = open(devnull, mode, buffering)
+    file = open(devnull, mode, buffering)  # noqa: SIM115 - it is what is returned
     file.close()
     return file
 
