@@ -1,0 +1,327 @@
+'use strict';
+
+// Walks everything that variables reach, and finds what cannot be saved. It calls no getter and no method of the code.
+
+const { captured, describe } = require('./functions.js');
+const { Known, MODULE, NAMESPACE } = require('./known.js');
+const { kindOf, whyNative } = require('./kinds.js');
+
+const EXACT = 10000; // Elements of longer arrays are read without looking for getters.
+const LARGE = 1 << 20; // Bytes that get a file of their own.
+
+const { getOwnPropertyDescriptor, getPrototypeOf, ownKeys } = Reflect;
+const { isExtensible } = Object;
+const toSource = Function.prototype.call.bind(Function.prototype.toString);
+
+class Graph {
+  constructor(host) {
+    this.host = host;
+    this.types = host.types;
+    this.nodes = new Map(); // of objects and symbols
+    this.list = []; // of the same nodes
+    this.from = []; // what contains, and
+    this.to = []; // what is contained, as numbers of nodes
+    this.size = 0; // bytes, about
+    this.known = null;
+    this.pending = [];
+  }
+
+  /** Walks a value of a variable. */
+  add(value, owner) {
+    this.owner = owner;
+    const node = this.reach(value);
+    while (this.pending.length) this.walk(this.pending.pop());
+    return node;
+  }
+
+  /** To be called when all variables were added: finds what is special, and what is lost, by what it contains. */
+  finish() {
+    const functions = this.list.filter(({ base }) => base === 'function');
+    const open = functions.filter(({ form, lost }) => !lost && form.names.size > 0);
+    if (open.length) {
+      const scopes = captured(open.map(({ value }) => value), this.host);
+      open.forEach((node, i) => this.close(node, scopes[i]));
+    }
+    for (let changed = true; changed; ) {
+      changed = false;
+      for (let i = this.from.length - 1; i >= 0; i--) {
+        const node = this.list[this.from[i]];
+        const part = this.list[this.to[i]];
+        if (part.special && !node.special) changed = node.special = true;
+        if (!part.lost || node.lost || node.isLoose(part)) continue;
+        node.lost = part.lost.inside ? part.lost : { ...part.lost, inside: kindOf(part.value, this.types) };
+        changed = true;
+      }
+    }
+  }
+
+  close(node, names) {
+    const used = [...node.form.names].filter((name) => names.has(name));
+    if (used.length) node.lose(`it uses ${used.join(', ')} of the function that made it`);
+  }
+
+  /** The parts that functions lose without being lost themselves. */
+  *missing() {
+    for (let i = 0; i < this.from.length; i++) {
+      const node = this.list[this.from[i]];
+      const part = this.list[this.to[i]];
+      if (!part.lost || node.lost || !node.isLoose(part)) continue;
+      const what = ownKeys(node.value).find((key) => getOwnPropertyDescriptor(node.value, key).value === part.value);
+      yield { owner: node.owner, what: String(what ?? 'accessor'), type: kindOf(part.value, this.types), reason: part.lost.reason };
+    }
+  }
+
+  /** The large buffers that a node reaches. */
+  buffersOf(node) {
+    if (!this.parts) {
+      this.parts = this.list.map(() => []);
+      if (this.list.some(({ base, value }) => base === 'buffer' && value.byteLength >= LARGE)) {
+        for (let i = 0; i < this.from.length; i++) this.parts[this.from[i]].push(this.to[i]);
+      }
+    }
+    const seen = new Set([node.number]);
+    const found = [];
+    for (const number of seen) {
+      const { base, value } = this.list[number];
+      if (base === 'buffer' && value.byteLength >= LARGE) found.push(value);
+      for (const part of this.parts[number]) seen.add(part);
+    }
+    return found;
+  }
+
+  reach(value, container) {
+    const type = typeof value;
+    if (type === 'string') this.size += value.length;
+    if (type !== 'symbol' && type !== 'function' && (type !== 'object' || value === null)) return (this.size += 8), null;
+    let node = this.nodes.get(value);
+    if (!node) {
+      node = new Node(value, this.list.length, this.owner);
+      this.size += 64;
+      this.nodes.set(value, node);
+      this.list.push(node);
+      this.pending.push(node);
+    }
+    if (container) this.connect(container, node);
+    return node;
+  }
+
+  connect(container, part) {
+    this.from.push(container.number);
+    this.to.push(part.number);
+  }
+
+  walk(node) {
+    const { value } = node;
+    if (node.base === 'member') return;
+    if (typeof value === 'symbol') return node.be('symbol');
+    if (this.types.isProxy(value)) return node.lose('what is behind a proxy cannot be read');
+    this.known ??= new Known(this.host);
+    node.path = this.known.get(value);
+    if (node.path) return node.be('known');
+    if (typeof value === 'function') return this.walkFunction(node);
+    const why = whyNative(value, this.types);
+    if (why) return node.lose(why);
+    const constructor = getOwnPropertyDescriptor(value, 'constructor');
+    if (constructor && !constructor.enumerable && isPrototype(constructor.value, value)) return this.walkPrototype(node, constructor.value);
+    this.walkObject(node);
+  }
+
+  walkFunction(node) {
+    const { value } = node;
+    const form = node.describe();
+    node.be('function');
+    if (!form) return node.lose('it is bound, or belongs to Node, and has no source');
+    const hidden = form.privates.find(({ isStatic }) => isStatic);
+    if (hidden) return node.lose(`its private ${hidden.name} cannot be read`);
+    if (form.usesSuper) return node.lose('it uses `super` of the object that it was made for');
+    if (form.heritage) this.reach(getPrototypeOf(value), node);
+    const prototype = getOwnPropertyDescriptor(value, 'prototype')?.value;
+    if (prototype && (form.isClass || !isPlainPrototype(prototype))) this.reach(prototype, node);
+    for (const key of ownKeys(value)) {
+      if (!isNatural(key)) this.reachProperty(node, key, node);
+    }
+  }
+
+  walkPrototype(node, constructor) {
+    node.be('prototype');
+    node.of = this.reach(constructor, node);
+    this.walkProperties(node, ownKeys(node.value).filter((key) => key !== 'constructor'));
+    this.reach(getPrototypeOf(node.value), node);
+  }
+
+  /** Reaches what a property has; methods in the source of a class are made with it. */
+  reachProperty(node, key, maker) {
+    if (typeof key === 'symbol') this.reach(key, node);
+    const property = propertyOf(node.value, key);
+    for (const which of ['value', 'get', 'set']) {
+      if (!(which in property)) continue;
+      const part = this.reach(property[which], node);
+      if (!part || typeof part.value !== 'function' || property.enumerable || !maker?.describe()?.isClass) continue;
+      if (part.base === 'member' || !maker.form.source.includes(toSource(part.value))) continue;
+      part.be('member');
+      part.lost = null;
+      part.place = { holder: node, key, which };
+      this.connect(part, node);
+    }
+  }
+
+  walkObject(node) {
+    const { value } = node;
+    const { host, types } = this;
+    const prototype = getPrototypeOf(value);
+    node.base = types.isArrayBuffer(value) ? 'buffer' : baseOf(value, types);
+    node.usual = usualPrototype(node.base, value, host, types);
+    if (prototype !== node.usual) {
+      node.special = true;
+      if (prototype && types.isProxy(prototype)) return node.lose('what is behind a proxy cannot be read');
+      const why = this.whyForeign(node, prototype);
+      if (why) return node.lose(why);
+      if (prototype) this.reach(prototype, node);
+    }
+    if (node.base === 'error') node.special = true;
+    if (!isExtensible(value)) node.special = true;
+    if (node.base === 'buffer') {
+      this.size += value.byteLength >= LARGE ? 0 : value.byteLength;
+      if (value.byteLength >= LARGE) node.special = true;
+    } else if (ArrayBuffer.isView(value)) {
+      node.special = true;
+      node.view = viewOf(value, host);
+      this.reach(node.view.buffer, node);
+    } else if (node.base === 'map') {
+      for (const [key, one] of entries(value)) {
+        this.reach(key, node);
+        this.reach(one, node);
+      }
+    } else if (node.base === 'set') for (const one of elements(value)) this.reach(one, node);
+    if (node.base === 'array' && value.length > EXACT) for (let i = 0; i < value.length; i++) this.reach(value[i], node);
+    else if (node.base !== 'view') this.walkProperties(node, ownKeys(value));
+  }
+
+  walkProperties(node, keys) {
+    const { value, base } = node;
+    const isOrdinary = base === 'object' || base === 'array';
+    for (let i = 0; i < keys.length; i++) {
+      const key = keys[i];
+      const property = getOwnPropertyDescriptor(value, key);
+      if (base === 'array' && key === 'length' && property.writable || base === 'native' && isNativeKey(key)) continue;
+      if (!isOrdinary || typeof key === 'symbol' || !property.writable || !property.enumerable || !property.configurable) {
+        node.special = true;
+        this.reachProperty(node, key, node.of);
+      } else this.reach(property.value, node);
+      this.size += 16;
+    }
+  }
+
+  /** Why an object with this prototype cannot be made anew; undefined if it can. */
+  whyForeign({ base }, prototype) {
+    if (base === 'view') return undefined;
+    for (let at = prototype; at; at = getPrototypeOf(at)) {
+      if (this.types.isProxy(at)) return 'what is behind a proxy cannot be read';
+      const path = this.known.get(at);
+      const maker = getOwnPropertyDescriptor(at, 'constructor')?.value;
+      const source = typeof maker === 'function' ? toSource(maker) : '';
+      const [hidden] = (/#/.test(source) && describe(source)?.privates) || [];
+      if (hidden) return `its private ${hidden.name} cannot be read`;
+      if (!path) continue;
+      if (path[0] === MODULE && this.host.builtin.includes(path[1])) {
+        if (path[1] !== 'events' && base !== 'error') return `it belongs to this process: a ${path.slice(-2)[0]} of ${path[1]}`;
+      } else if (path[0] !== MODULE && path[0] !== NAMESPACE && base === 'object' && path[1] !== 'Object') {
+        return `a ${path[1]} cannot be made anew from outside`;
+      }
+    }
+    return undefined;
+  }
+}
+
+class Node {
+  constructor(value, number, owner) {
+    this.value = value;
+    this.number = number;
+    this.owner = owner; // the variable through which it was found
+    this.base = 'object'; // how it is made
+    this.special = false; // whether v8.serialize does not keep it as it is, or what it contains
+    this.lost = null; // { reason, inside }
+    this.form = this.path = this.of = this.view = this.usual = this.place = null;
+    this.shell = null; // stands for it in what is saved
+  }
+
+  /** What the source of a function says. */
+  describe() {
+    return (this.form ??= describe(toSource(this.value)));
+  }
+
+  be(base) {
+    this.base = base;
+    this.special = true;
+  }
+
+  lose(reason) {
+    this.lost ??= { reason, inside: null };
+  }
+
+  /** Whether it can be saved without this part: a function without a property, a prototype without a method. */
+  isLoose(part) {
+    if (this.base === 'function') return part.value !== getPrototypeOf(this.value) && part.base !== 'prototype';
+    return this.base === 'prototype' && part !== this.of;
+  }
+}
+
+function isPrototype(constructor, value) {
+  return typeof constructor === 'function' && getOwnPropertyDescriptor(constructor, 'prototype')?.value === value;
+}
+
+/** Whether a function has it, and nothing else, from the start. */
+function isPlainPrototype(prototype) {
+  const keys = ownKeys(prototype);
+  return keys.length === 0 || (keys.length === 1 && keys[0] === 'constructor' && !getOwnPropertyDescriptor(prototype, 'constructor').enumerable);
+}
+
+/** A property without its getter, if that is V8's own for the stack of an error. */
+function propertyOf(value, key) {
+  const property = getOwnPropertyDescriptor(value, key);
+  if (key !== 'stack' || !property.get || !isNative(property.get)) return property;
+  return { value: value.stack, writable: true, enumerable: false, configurable: true };
+}
+
+const isNative = (value) => toSource(value).endsWith('{ [native code] }');
+const isNatural = (key) => /^(length|name|prototype|arguments|caller)$/.test(typeof key === 'string' ? key : '');
+const isNativeKey = (key) => key === 'lastIndex' || /^(\d+|length)$/.test(typeof key === 'string' ? key : '');
+
+function baseOf(value, types) {
+  if (Array.isArray(value)) return 'array';
+  if (types.isMap(value)) return 'map';
+  if (types.isSet(value)) return 'set';
+  if (types.isNativeError(value)) return 'error';
+  if (ArrayBuffer.isView(value)) return 'view';
+  return types.isDate(value) || types.isRegExp(value) || types.isBoxedPrimitive(value) ? 'native' : 'object';
+}
+
+const BOXES = ['Number', 'String', 'Boolean', 'BigInt', 'Symbol'];
+
+/** The prototype that v8.deserialize gives, or that of the empty object of this kind. */
+function usualPrototype(base, value, { prototypes }, types) {
+  if (base === 'view') return prototypes[viewName(value)];
+  if (base !== 'native') return prototypes[{ array: 'Array', map: 'Map', set: 'Set', error: 'Error', buffer: 'ArrayBuffer', object: 'Object' }[base]];
+  return prototypes[types.isDate(value) ? 'Date' : types.isRegExp(value) ? 'RegExp' : BOXES.find((name) => types[`is${name}Object`](value))];
+}
+
+const getter = (prototype, key) => Function.prototype.call.bind(getOwnPropertyDescriptor(prototype, key).get);
+const array = getPrototypeOf(Uint8Array.prototype);
+const tag = getter(array, Symbol.toStringTag);
+const PARTS = ['buffer', 'byteOffset', 'byteLength'];
+const ofArray = PARTS.map((key) => getter(array, key));
+const ofView = PARTS.map((key) => getter(DataView.prototype, key));
+const entries = Function.prototype.call.bind(Map.prototype.entries);
+const elements = Function.prototype.call.bind(Set.prototype.values);
+
+const viewName = (value) => tag(value) ?? 'DataView';
+
+/** A view of a buffer. A small Buffer shares its memory with others; then it gets memory of its own. */
+function viewOf(value, { prototypes }) {
+  const type = viewName(value);
+  const [buffer, offset, length] = (type === 'DataView' ? ofView : ofArray).map((get) => get(value));
+  const isPooled = getPrototypeOf(value) === prototypes.Buffer && buffer.byteLength <= 1 << 16;
+  return { type, length, offset: isPooled ? 0 : offset, buffer: isPooled ? buffer.slice(offset, offset + length) : buffer };
+}
+
+module.exports = { Graph, LARGE, isNatural, isPlainPrototype, propertyOf };
