@@ -6,7 +6,6 @@
 const fs = require('fs');
 const { builtinModules } = require('module');
 const { types } = require('util');
-const v8 = require('v8');
 const vm = require('vm');
 
 const { adopt, evaluate, isGlobal, variables } = require('./cell.js');
@@ -16,6 +15,18 @@ const { activeKinds } = require('./pending.js');
 const file = (name) => `${__dirname}/state/${name}`;
 const { readFileSync } = fs;
 const load = require;
+
+const FILES = [
+  'appendFileSync', 'closeSync', 'existsSync', 'openSync', 'readFileSync', 'readSync', 'renameSync', 'rmSync', 'statfsSync',
+  'writeFileSync', 'writeSync',
+];
+
+/** Some functions of a module, as they are before code can replace them. */
+function only(module, names) {
+  const chosen = { __proto__: null };
+  for (const name of names) chosen[name] = module[name];
+  return chosen;
+}
 
 /** To be called before any code runs, with the `import.meta` of the code. */
 function prepareState(meta, workdir) {
@@ -28,20 +39,24 @@ function prepareState(meta, workdir) {
   prototypes.Buffer = Buffer.prototype; // a getter in some versions of Node
   const host = {
     __proto__: null,
-    activeKinds, adopt, evaluate, fs: { ...fs }, global: globalThis, imported, isGlobal, load, meta, prototypes, v8: { ...v8 },
-    variables, workdir,
+    activeKinds, adopt, evaluate, fs: only(fs, FILES), global: globalThis, imported, isGlobal, load, meta, prototypes, variables,
+    workdir,
     builtin: builtinModules,
     cache: load('module')._cache,
     cwd: process.cwd.bind(process),
     environment: { ...process.env },
+    handler: `${__dirname}/`,
     process,
     rss: process.memoryUsage.rss,
     types: { ...types },
+    get v8() {
+      return load('v8'); // It takes milliseconds.
+    },
   };
   const state = {
     save: (folder) => pristine()('save.js').save(host, folder),
     open: (folder) => load(file('open.js')).open(host, folder),
-    subjects: null, // functions that state/closures.js asks about
+    subjects: null, // functions that state/functions.js asks about
   };
   Object.defineProperty(meta, 'state', { value: state });
 }

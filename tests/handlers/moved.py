@@ -69,9 +69,14 @@ async def report(session: Session) -> Report:
     return Report(int(lines[-1][1]), lost, tuple(line[1] for line in lines if line[0] == "note"))
 
 
-async def move(sandboxes: Sandboxes, snippets: Snippets, cells: Sequence[str], looks: Sequence[str]) -> tuple[Report, Report, list[str | None]]:
+async def move(
+    sandboxes: Sandboxes, snippets: Snippets, cells: Sequence[str], looks: Sequence[str]
+) -> tuple[Report, Report, list[str | None]]:
     """Runs cells in one session, and in another one that has its variables runs others; returns both reports, and results."""
-    async with sandboxes.session(language=snippets.language) as one, sandboxes.session(language=snippets.language) as other:
+    async with (
+        sandboxes.session(language=snippets.language) as one,
+        sandboxes.session(language=snippets.language) as other,
+    ):
         for cell in cells:
             await run(one, cell)
         before = await save(one, snippets)

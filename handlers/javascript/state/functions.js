@@ -84,6 +84,9 @@ function mentions(node, type) {
   return false;
 }
 
+// An array with methods that code has not changed.
+const copy = Function.prototype.call.bind(Array.prototype.slice);
+
 /** For each function, the names of the variables that V8 keeps for it besides those of scripts. */
 function captured(functions, { meta }) {
   meta.state.subjects = functions;
@@ -94,14 +97,14 @@ function captured(functions, { meta }) {
     session.post(method, parameters, (error, result) => (answer = error ? {} : result));
     return answer;
   };
-  const look = (objectId) => post('Runtime.getProperties', { objectId, ownProperties: true });
+  const look = (objectId, part = 'result') => copy(post('Runtime.getProperties', { objectId, ownProperties: true })[part]);
   try {
     const { objectId } = post('Runtime.evaluate', { expression: 'meta$.state.subjects' }).result;
-    const all = look(objectId).result.filter(({ name }) => /^\d+$/.test(name));
+    const all = look(objectId).filter(({ name }) => /^\d+$/.test(name));
     return all.map(({ value }) => {
-      const scopes = look(value.objectId).internalProperties.find(({ name }) => name === '[[Scopes]]');
-      const inner = look(scopes.value.objectId).result.filter(({ value }) => !/^(Global|Script)/.test(value.description));
-      return new Set(inner.flatMap(({ value }) => look(value.objectId).result.map(({ name }) => name)));
+      const scopes = look(value.objectId, 'internalProperties').find(({ name }) => name === '[[Scopes]]');
+      const inner = look(scopes.value.objectId).filter(({ value }) => !/^(Global|Script)/.test(value.description));
+      return new Set(inner.flatMap(({ value }) => look(value.objectId).map(({ name }) => name)));
     });
   } finally {
     meta.state.subjects = null;

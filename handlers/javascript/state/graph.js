@@ -3,15 +3,19 @@
 // Walks everything that variables reach, and finds what cannot be saved. It calls no getter and no method of the code.
 
 const { captured, describe } = require('./functions.js');
-const { Known, MODULE, NAMESPACE } = require('./known.js');
-const { kindOf, whyNative } = require('./kinds.js');
+const { STARTS } = require('./form.js');
+const { Known } = require('./known.js');
+const { isIterator, kindOf, whyNative } = require('./kinds.js');
+const { Node, toSource } = require('./node.js');
+const { baseOf, usualPrototype, viewOf } = require('./parts.js');
 
+const { MODULE, NAMESPACE } = STARTS;
 const EXACT = 10000; // Elements of longer arrays are read without looking for getters.
+const OBJECT = 160; // Bytes that it takes to walk an object, about.
 const LARGE = 1 << 20; // Bytes that get a file of their own.
 
 const { getOwnPropertyDescriptor, getPrototypeOf, ownKeys } = Reflect;
 const { isExtensible } = Object;
-const toSource = Function.prototype.call.bind(Function.prototype.toString);
 
 class Graph {
   constructor(host) {
@@ -42,6 +46,7 @@ class Graph {
       const scopes = captured(open.map(({ value }) => value), this.host);
       open.forEach((node, i) => this.close(node, scopes[i]));
     }
+    this.findSelves(functions.filter(({ form, lost }) => !lost && form.usesThis));
     for (let changed = true; changed; ) {
       changed = false;
       for (let i = this.from.length - 1; i >= 0; i--) {
@@ -53,6 +58,30 @@ class Graph {
         changed = true;
       }
     }
+  }
+
+  /** The `this` of arrow functions, if they are fields that a class gave to its objects. */
+  findSelves(arrows) {
+    if (!arrows.length) return;
+    const left = new Set(arrows);
+    for (let i = 0; i < this.to.length; i++) {
+      const node = this.list[this.from[i]];
+      const part = this.list[this.to[i]];
+      if (left.has(part) && this.hasField(node.value, part.form.source)) {
+        left.delete(part);
+        part.self = node.value;
+        this.connect(part, node);
+      }
+    }
+    for (const node of left) node.lose('it uses `this` of the function that made it');
+  }
+
+  hasField(value, source) {
+    for (let at = getPrototypeOf(value); at; at = getPrototypeOf(at)) {
+      const node = this.nodes.get(at);
+      if (node?.base === 'prototype' && node.of.describe()?.source.includes(source)) return true;
+    }
+    return false;
   }
 
   close(node, names) {
@@ -96,7 +125,7 @@ class Graph {
     let node = this.nodes.get(value);
     if (!node) {
       node = new Node(value, this.list.length, this.owner);
-      this.size += 64;
+      this.size += OBJECT;
       this.nodes.set(value, node);
       this.list.push(node);
       this.pending.push(node);
@@ -115,15 +144,31 @@ class Graph {
     if (node.base === 'member') return;
     if (typeof value === 'symbol') return node.be('symbol');
     if (this.types.isProxy(value)) return node.lose('what is behind a proxy cannot be read');
-    this.known ??= new Known(this.host);
-    node.path = this.known.get(value);
-    if (node.path) return node.be('known');
+    if (!this.isData(value)) {
+      this.known ??= new Known(this.host);
+      node.path = this.known.get(value);
+      if (node.path) return node.be('known');
+    }
     if (typeof value === 'function') return this.walkFunction(node);
     const why = whyNative(value, this.types);
     if (why) return node.lose(why);
     const constructor = getOwnPropertyDescriptor(value, 'constructor');
     if (constructor && !constructor.enumerable && isPrototype(constructor.value, value)) return this.walkPrototype(node, constructor.value);
     this.walkObject(node);
+  }
+
+  /** Whether a value is an ordinary one without functions, which is saved as it is, even if it belongs to a module. */
+  isData(value) {
+    if (typeof value === 'function' || value === this.host.process.env) return false;
+    const { Array, Map, Object, Set } = this.host.prototypes;
+    const prototype = getPrototypeOf(value);
+    if (prototype !== Object) return prototype === Array || prototype === Map || prototype === Set;
+    let hasKeys = false;
+    for (const key in value) {
+      if (typeof getOwnPropertyDescriptor(value, key)?.value === 'function') return false;
+      hasKeys = true;
+    }
+    return hasKeys || ownKeys(value).length === 0; // What belongs to JavaScript itself, such as `Math`, does not list its keys.
   }
 
   walkFunction(node) {
@@ -214,55 +259,24 @@ class Graph {
 
   /** Why an object with this prototype cannot be made anew; undefined if it can. */
   whyForeign({ base }, prototype) {
+    if (prototype) this.known ??= new Known(this.host);
     if (base === 'view') return undefined;
     for (let at = prototype; at; at = getPrototypeOf(at)) {
       if (this.types.isProxy(at)) return 'what is behind a proxy cannot be read';
+      if (isIterator(at)) return 'where it is cannot be read';
       const path = this.known.get(at);
       const maker = getOwnPropertyDescriptor(at, 'constructor')?.value;
       const source = typeof maker === 'function' ? toSource(maker) : '';
-      const [hidden] = (/#/.test(source) && describe(source)?.privates) || [];
+      const [hidden] = (source.includes('#') && describe(source)?.privates) || [];
       if (hidden) return `its private ${hidden.name} cannot be read`;
       if (!path) continue;
       if (path[0] === MODULE && this.host.builtin.includes(path[1])) {
         if (path[1] !== 'events' && base !== 'error') return `it belongs to this process: a ${path.slice(-2)[0]} of ${path[1]}`;
       } else if (path[0] !== MODULE && path[0] !== NAMESPACE && base === 'object' && path[1] !== 'Object') {
-        return `a ${path[1]} cannot be made anew from outside`;
+        return `a ${path[path.length - 2]} cannot be made anew from outside`;
       }
     }
     return undefined;
-  }
-}
-
-class Node {
-  constructor(value, number, owner) {
-    this.value = value;
-    this.number = number;
-    this.owner = owner; // the variable through which it was found
-    this.base = 'object'; // how it is made
-    this.special = false; // whether v8.serialize does not keep it as it is, or what it contains
-    this.lost = null; // { reason, inside }
-    this.form = this.path = this.of = this.view = this.usual = this.place = null;
-    this.shell = null; // stands for it in what is saved
-  }
-
-  /** What the source of a function says. */
-  describe() {
-    return (this.form ??= describe(toSource(this.value)));
-  }
-
-  be(base) {
-    this.base = base;
-    this.special = true;
-  }
-
-  lose(reason) {
-    this.lost ??= { reason, inside: null };
-  }
-
-  /** Whether it can be saved without this part: a function without a property, a prototype without a method. */
-  isLoose(part) {
-    if (this.base === 'function') return part.value !== getPrototypeOf(this.value) && part.base !== 'prototype';
-    return this.base === 'prototype' && part !== this.of;
   }
 }
 
@@ -276,6 +290,10 @@ function isPlainPrototype(prototype) {
   return keys.length === 0 || (keys.length === 1 && keys[0] === 'constructor' && !getOwnPropertyDescriptor(prototype, 'constructor').enumerable);
 }
 
+const entries = Function.prototype.call.bind(Map.prototype.entries);
+
+const elements = Function.prototype.call.bind(Set.prototype.values);
+
 /** A property without its getter, if that is V8's own for the stack of an error. */
 function propertyOf(value, key) {
   const property = getOwnPropertyDescriptor(value, key);
@@ -286,42 +304,5 @@ function propertyOf(value, key) {
 const isNative = (value) => toSource(value).endsWith('{ [native code] }');
 const isNatural = (key) => /^(length|name|prototype|arguments|caller)$/.test(typeof key === 'string' ? key : '');
 const isNativeKey = (key) => key === 'lastIndex' || /^(\d+|length)$/.test(typeof key === 'string' ? key : '');
-
-function baseOf(value, types) {
-  if (Array.isArray(value)) return 'array';
-  if (types.isMap(value)) return 'map';
-  if (types.isSet(value)) return 'set';
-  if (types.isNativeError(value)) return 'error';
-  if (ArrayBuffer.isView(value)) return 'view';
-  return types.isDate(value) || types.isRegExp(value) || types.isBoxedPrimitive(value) ? 'native' : 'object';
-}
-
-const BOXES = ['Number', 'String', 'Boolean', 'BigInt', 'Symbol'];
-
-/** The prototype that v8.deserialize gives, or that of the empty object of this kind. */
-function usualPrototype(base, value, { prototypes }, types) {
-  if (base === 'view') return prototypes[viewName(value)];
-  if (base !== 'native') return prototypes[{ array: 'Array', map: 'Map', set: 'Set', error: 'Error', buffer: 'ArrayBuffer', object: 'Object' }[base]];
-  return prototypes[types.isDate(value) ? 'Date' : types.isRegExp(value) ? 'RegExp' : BOXES.find((name) => types[`is${name}Object`](value))];
-}
-
-const getter = (prototype, key) => Function.prototype.call.bind(getOwnPropertyDescriptor(prototype, key).get);
-const array = getPrototypeOf(Uint8Array.prototype);
-const tag = getter(array, Symbol.toStringTag);
-const PARTS = ['buffer', 'byteOffset', 'byteLength'];
-const ofArray = PARTS.map((key) => getter(array, key));
-const ofView = PARTS.map((key) => getter(DataView.prototype, key));
-const entries = Function.prototype.call.bind(Map.prototype.entries);
-const elements = Function.prototype.call.bind(Set.prototype.values);
-
-const viewName = (value) => tag(value) ?? 'DataView';
-
-/** A view of a buffer. A small Buffer shares its memory with others; then it gets memory of its own. */
-function viewOf(value, { prototypes }) {
-  const type = viewName(value);
-  const [buffer, offset, length] = (type === 'DataView' ? ofView : ofArray).map((get) => get(value));
-  const isPooled = getPrototypeOf(value) === prototypes.Buffer && buffer.byteLength <= 1 << 16;
-  return { type, length, offset: isPooled ? 0 : offset, buffer: isPooled ? buffer.slice(offset, offset + length) : buffer };
-}
 
 module.exports = { Graph, LARGE, isNatural, isPlainPrototype, propertyOf };

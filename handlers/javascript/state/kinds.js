@@ -15,8 +15,6 @@ const NATIVE = [
   ['isArgumentsObject', 'Arguments', 'it belongs to a call'],
   ['isSharedArrayBuffer', 'SharedArrayBuffer', 'its memory is shared with other threads'],
   ['isExternal', 'External', 'it is memory of this process'],
-  ['isCryptoKey', 'CryptoKey', 'it belongs to this process'],
-  ['isKeyObject', 'KeyObject', 'it belongs to this process'],
 ];
 
 /** Why a value that no code can make anew is lost; undefined if it is another one. */
@@ -24,6 +22,14 @@ function whyNative(value, types) {
   for (let i = 0; i < NATIVE.length; i++) if (types[NATIVE[i][0]]?.(value)) return NATIVE[i][2];
   return undefined;
 }
+
+/** The tag of the prototype of iterators that belong to JavaScript. */
+function tagOf(prototype) {
+  const tag = getOwnPropertyDescriptor(prototype, Symbol.toStringTag)?.value;
+  return typeof tag === 'string' ? tag : '';
+}
+
+const isIterator = (prototype) => / Iterator$/.test(tagOf(prototype));
 
 /** The name of the type of a value, without calling anything of it. */
 function kindOf(value, types) {
@@ -35,8 +41,9 @@ function kindOf(value, types) {
     const maker = getOwnPropertyDescriptor(at, 'constructor')?.value;
     const name = typeof maker === 'function' && !types.isProxy(maker) && getOwnPropertyDescriptor(maker, 'name')?.value;
     if (typeof name === 'string' && name && name !== 'Object') return name;
+    if (isIterator(at)) return tagOf(at);
   }
   return NATIVE.find(([test]) => types[test]?.(value))?.[1] ?? 'Object';
 }
 
-module.exports = { kindOf, whyNative };
+module.exports = { isIterator, kindOf, whyNative };

@@ -3,9 +3,9 @@
 // Finds what code did not make itself: the globals of JavaScript and Node, modules, and what these have inside. Such a value
 // is saved as a path: where it begins, and the keys that lead to it.
 
-const GLOBAL = 'global';
-const MODULE = 'module';
-const NAMESPACE = 'namespace';
+const { STARTS } = require('./form.js');
+
+const { GLOBAL, MODULE, NAMESPACE } = STARTS;
 
 const UNWANTED = /^_|^internal\/|^(punycode|sys|trace_events|wasi)$/; // Node warns about some of them.
 
@@ -51,17 +51,18 @@ class Known {
     const { builtin, load, process } = this.host;
     const loaded = new Set(process.moduleLoadList);
     for (const name of builtin) {
-      if (UNWANTED.test(name) || !loaded.has(`NativeModule ${name}`)) continue;
+      if (UNWANTED.test(name)) continue;
+      if (!loaded.has(`NativeModule ${name}`) && !loaded.has(`NativeModule internal/${name}`)) continue; // as fs/promises
       this.addDeep(load(name), [MODULE, name], false);
     }
   }
 
   /** Modules that code loaded, apart from those that are only data, which is saved by its value. */
   addLibraries() {
-    const { cache, imported, meta } = this.host;
+    const { cache, handler, imported, meta } = this.host;
     for (const [filename, module] of members(cache)) {
       const { exports } = module;
-      if (filename.startsWith('/opt/handlers/') || !isObject(exports) || !hasFunctions(exports)) continue;
+      if (filename.startsWith(handler) || !isObject(exports) || !hasFunctions(exports)) continue;
       this.addDeep(exports, [MODULE, nameOf(filename, meta.require)], false);
     }
     for (const [namespace, name] of imported) {
@@ -117,4 +118,4 @@ function hasFunctions(value) {
   return typeof value === 'function' || members(value).some(([, member]) => typeof member === 'function');
 }
 
-module.exports = { GLOBAL, Known, MODULE, NAMESPACE };
+module.exports = { Known };

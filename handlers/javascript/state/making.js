@@ -2,9 +2,11 @@
 
 // Makes the objects that records tell of: first those that others need, then what they contain.
 
-const { GLOBAL, NAMESPACE } = require('./known.js');
 const { importModule } = require('../modules.js');
-const { ACCESSOR, CONFIGURABLE, ENUMERABLE, WRITABLE } = require('./records.js');
+const { FLAGS, STARTS } = require('./form.js');
+
+const { ACCESSOR, CONFIGURABLE, ENUMERABLE, WRITABLE } = FLAGS;
+const { GLOBAL, NAMESPACE } = STARTS;
 
 const DEADLY = 'opening it ended the interpreter';
 const RUNS = new Set(['known', 'function']); // what runs code when it is made
@@ -138,11 +140,11 @@ class Making {
     return bytes.buffer;
   }
 
-  function(record) {
-    const { heritage, name, parent, place, text, textFor } = record;
+  function({ heritage, name, parent, place, self, text, textFor }) {
     const { evaluate } = this.host;
     let made;
-    if (!heritage) made = evaluate(text);
+    if (self) made = Reflect.apply(evaluate(`(function () { return ${text}; })`), this.ensure(self), []);
+    else if (!heritage) made = evaluate(text);
     else {
       const extended = this.ensure(parent);
       made = isNamed(heritage, extended, evaluate) ? evaluate(text) : evaluate(textFor)(extended);
@@ -207,8 +209,8 @@ const addTo = {
   set: Function.prototype.call.bind(Set.prototype.add),
 };
 
-function partsOf({ base, holder, items = [], of, parent, properties = [], proto, prototype, buffer }) {
-  return [holder, of, parent, proto, prototype, buffer, ...(base === 'function' || base === 'prototype' ? [] : properties), ...items];
+function partsOf({ base, buffer, holder, items = [], of, parent, properties = [], proto, prototype, self }) {
+  return [buffer, holder, of, parent, proto, prototype, self, ...(base === 'function' || base === 'prototype' ? [] : properties), ...items];
 }
 
 function isNamed(name, value, evaluate) {

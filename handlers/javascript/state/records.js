@@ -3,16 +3,14 @@
 // Turns what was found into what v8.serialize takes. A record tells how to make an object; in all that contains the object, an
 // empty object stands for it, the shell, because v8.serialize keeps what is the same object.
 
+const { FLAGS } = require('./form.js');
 const { LARGE, isNatural, isPlainPrototype, propertyOf } = require('./graph.js');
 
 const { getOwnPropertyDescriptor, getPrototypeOf, ownKeys } = Reflect;
 const { isExtensible } = Object;
 
-const WRITABLE = 1;
-const ENUMERABLE = 2;
-const CONFIGURABLE = 4;
+const { ACCESSOR, CONFIGURABLE, ENUMERABLE, WRITABLE } = FLAGS;
 const USUAL = WRITABLE + ENUMERABLE + CONFIGURABLE;
-const ACCESSOR = 8;
 
 class Records {
   constructor(host, graph, folder, room) {
@@ -54,7 +52,7 @@ class Records {
   of(roots) {
     this.made = [];
     this.waiting = [];
-    for (const node of this.graph.list) node.shell = null;
+    for (const node of this.graph.list) if (node.shell) node.shell = null;
     const saved = roots.map(({ name, spelling, constant, value }) => ({ name, spelling, constant, value: this.encode(value) }));
     while (this.waiting.length) this.made.push(this.record(this.waiting.pop()));
     return { roots: saved, records: this.made };
@@ -101,7 +99,8 @@ class Records {
     return { holder: this.encode(holder.value), key: this.encode(key), which };
   }
 
-  function(record, { value, form }) {
+  function(record, { value, form, self }) {
+    if (self) record.self = this.encode(self);
     const { heritage, place, text, textFor } = form;
     Object.assign(record, { place, text, textFor, name: propertyOf(value, 'name')?.value });
     if (heritage) Object.assign(record, { heritage, parent: this.encode(getPrototypeOf(value)) });
@@ -154,4 +153,4 @@ function symbol(value) {
 const mapEntries = Function.prototype.call.bind(Map.prototype.entries);
 const setValues = Function.prototype.call.bind(Set.prototype.values);
 
-module.exports = { ACCESSOR, CONFIGURABLE, ENUMERABLE, Records, WRITABLE };
+module.exports = { Records };

@@ -10,6 +10,23 @@ const { Report } = require('./report.js');
 const SPARE = 16 << 20; // Bytes of memory that saving leaves free.
 
 function save(host, folder) {
+  const restore = removeHook(host.global.Error);
+  try {
+    saveAll(host, folder);
+  } finally {
+    restore();
+  }
+}
+
+/** Without it, reading the stack of an error runs no code; it may never end. */
+function removeHook(Error) {
+  const hook = Reflect.getOwnPropertyDescriptor(Error, 'prepareStackTrace');
+  if (!hook?.configurable) return () => {};
+  delete Error.prepareStackTrace;
+  return () => Reflect.defineProperty(Error, 'prepareStackTrace', hook);
+}
+
+function saveAll(host, folder) {
   const report = new Report(host, folder);
   const room = new Room(host, folder);
   const graph = new Graph(host);
