@@ -21,7 +21,8 @@ const WORK = 2;
 const OTHER = 1;
 const NOTHING = 0;
 
-const lasts = RegExp.prototype.test.bind(/^(Timeout|Immediate|ProcessWrap|FSEventWrap|StatWatcher|(TCP|Pipe)(Server|Socket)Wrap|UDPWrap)$/);
+const LASTS = /^(Timeout|Immediate|ProcessWrap|FSEventWrap|StatWatcher|UDPWrap|(TCP|Pipe)(Server|Socket)Wrap)$/;
+const lasts = RegExp.prototype.test.bind(LASTS);
 
 let runs = 0;
 let own = 0; // resources of the runner

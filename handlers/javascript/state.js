@@ -17,8 +17,8 @@ const { readFileSync } = fs;
 const load = require;
 
 const FILES = [
-  'appendFileSync', 'closeSync', 'existsSync', 'openSync', 'readFileSync', 'readSync', 'renameSync', 'rmSync', 'statfsSync',
-  'writeFileSync', 'writeSync',
+  'appendFileSync', 'closeSync', 'existsSync', 'openSync', 'readFileSync', 'readSync', 'renameSync', 'rmSync',
+  'statfsSync', 'writeFileSync', 'writeSync',
 ];
 
 /** Some functions of a module, as they are before code can replace them. */
@@ -39,14 +39,14 @@ function prepareState(meta, workdir) {
   prototypes.Buffer = Buffer.prototype; // a getter in some versions of Node
   const host = {
     __proto__: null,
-    activeKinds, adopt, evaluate, fs: only(fs, FILES), global: globalThis, imported, isGlobal, load, meta, prototypes, variables,
-    workdir,
+    activeKinds, adopt, evaluate, imported, isGlobal, load, meta, process, prototypes, variables, workdir,
     builtin: builtinModules,
     cache: load('module')._cache,
     cwd: process.cwd.bind(process),
     environment: { ...process.env },
+    fs: only(fs, FILES),
+    global: globalThis,
     handler: `${__dirname}/`,
-    process,
     rss: process.memoryUsage.rss,
     types: { ...types },
     get v8() {
@@ -68,6 +68,10 @@ function pristine() {
   if (loader) return loader;
   const context = vm.createContext();
   const loaded = Object.create(null);
+  const require = (name) => {
+    if (name.startsWith('./')) return loader(name.slice(2));
+    return load(name.startsWith('../') ? `${__dirname}/${name.slice(3)}` : name);
+  };
   loader = (name) => {
     if (!loaded[name]) {
       const module = { exports: {} };
@@ -75,7 +79,7 @@ function pristine() {
         filename: file(name),
         parsingContext: context,
       });
-      run((other) => (other.startsWith('./') ? loader(other.slice(2)) : load(other.replace(/^\.\.\//, `${__dirname}/`))), module);
+      run(require, module);
       loaded[name] = module.exports;
     }
     return loaded[name];

@@ -42,12 +42,13 @@ function describeNode(kind, node, program, source, shift) {
     usesThis: false, // that of the code around it
     usesSuper: false,
   };
-  if (found.isArrow) found.usesThis = mentions(node.body, 'ThisExpression') || node.params.some((one) => mentions(one, 'ThisExpression'));
+  if (found.isArrow) found.usesThis = [node.body, ...node.params].some((one) => mentions(one, 'ThisExpression'));
   if (!found.isClass) found.usesSuper = mentions(node, 'Super');
   if (kind === 'method' && (node.computed || source[node.key.start - shift] === '#')) {
     // The key has no meaning here: the function has its name as a property.
     const { start, end } = node.key;
-    const [from, to] = node.computed ? [source.lastIndexOf('[', start - shift), source.indexOf(']', end - shift) + 1] : [start - shift, end - shift];
+    let [from, to] = [start - shift, end - shift];
+    if (node.computed) [from, to] = [source.lastIndexOf('[', from), source.indexOf(']', to) + 1];
     found.text = `({${source.slice(0, from)}method${source.slice(to)}})`;
   }
   if (found.isClass) describeClass(found, node, source, shift);

@@ -96,7 +96,8 @@ class Graph {
       const part = this.list[this.to[i]];
       if (!part.lost || node.lost || !node.isLoose(part)) continue;
       const what = ownKeys(node.value).find((key) => getOwnPropertyDescriptor(node.value, key).value === part.value);
-      yield { owner: node.owner, what: String(what ?? 'accessor'), type: kindOf(part.value, this.types), reason: part.lost.reason };
+      const name = `${node.owner}.${String(what ?? 'accessor')}`;
+      yield { name, type: kindOf(part.value, this.types), reason: part.lost.reason };
     }
   }
 
@@ -153,8 +154,8 @@ class Graph {
     const why = whyNative(value, this.types);
     if (why) return node.lose(why);
     const constructor = getOwnPropertyDescriptor(value, 'constructor');
-    if (constructor && !constructor.enumerable && isPrototype(constructor.value, value)) return this.walkPrototype(node, constructor.value);
-    this.walkObject(node);
+    if (!constructor || constructor.enumerable || !isPrototype(constructor.value, value)) this.walkObject(node);
+    else this.walkPrototype(node, constructor.value);
   }
 
   /** Whether a value is an ordinary one without functions, which is saved as it is, even if it belongs to a module. */
@@ -168,7 +169,8 @@ class Graph {
       if (typeof getOwnPropertyDescriptor(value, key)?.value === 'function') return false;
       hasKeys = true;
     }
-    return hasKeys || ownKeys(value).length === 0; // What belongs to JavaScript itself, such as `Math`, does not list its keys.
+    // What belongs to JavaScript itself, such as `Math`, does not list its keys.
+    return hasKeys || ownKeys(value).length === 0;
   }
 
   walkFunction(node) {
@@ -271,7 +273,8 @@ class Graph {
       if (hidden) return `its private ${hidden.name} cannot be read`;
       if (!path) continue;
       if (path[0] === MODULE && this.host.builtin.includes(path[1])) {
-        if (path[1] !== 'events' && base !== 'error') return `it belongs to this process: a ${path.slice(-2)[0]} of ${path[1]}`;
+        if (path[1] === 'events' || base === 'error') continue;
+        return `it belongs to this process: a ${path[path.length - 2]} of ${path[1]}`;
       } else if (path[0] !== MODULE && path[0] !== NAMESPACE && base === 'object' && path[1] !== 'Object') {
         return `a ${path[path.length - 2]} cannot be made anew from outside`;
       }
@@ -287,7 +290,8 @@ function isPrototype(constructor, value) {
 /** Whether a function has it, and nothing else, from the start. */
 function isPlainPrototype(prototype) {
   const keys = ownKeys(prototype);
-  return keys.length === 0 || (keys.length === 1 && keys[0] === 'constructor' && !getOwnPropertyDescriptor(prototype, 'constructor').enumerable);
+  if (keys.length !== 1 || keys[0] !== 'constructor') return keys.length === 0;
+  return !getOwnPropertyDescriptor(prototype, 'constructor').enumerable;
 }
 
 const entries = Function.prototype.call.bind(Map.prototype.entries);

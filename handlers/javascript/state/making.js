@@ -10,6 +10,7 @@ const { GLOBAL, NAMESPACE } = STARTS;
 
 const DEADLY = 'opening it ended the interpreter';
 const RUNS = new Set(['known', 'function']); // what runs code when it is made
+const LOOSE = new Set(['function', 'prototype']); // what can lack a property
 
 class Making {
   constructor(host, folder, { roots, records }, steps) {
@@ -151,7 +152,7 @@ class Making {
     }
     if (place === 'method') [made] = Object.values(made);
     else if (place !== 'value') made = Object.getOwnPropertyDescriptor(made, Object.keys(made)[0])[place];
-    if (typeof name === 'string' && made.name !== name) Object.defineProperty(made, 'name', { value: name, configurable: true });
+    if (typeof name === 'string' && made.name !== name) defineProperty(made, 'name', CONFIGURABLE, [name]);
     return made;
   }
 
@@ -176,9 +177,12 @@ class Making {
   fill({ base, items, proto, prototype, shell }) {
     const value = this.made.get(shell);
     if (base === 'array') for (const i in items) value[i] = this.value(items[i]);
-    else if (base === 'map') for (let i = 0; i < items.length; i += 2) addTo.map(value, this.value(items[i]), this.value(items[i + 1]));
     else if (base === 'set') for (const one of items) addTo.set(value, this.value(one));
-    if (base === 'prototype' && Object.getPrototypeOf(value) !== this.value(proto)) Object.setPrototypeOf(value, this.value(proto));
+    else if (base === 'map') {
+      for (let i = 0; i < items.length; i += 2) addTo.map(value, this.value(items[i]), this.value(items[i + 1]));
+    } else if (base === 'prototype' && Object.getPrototypeOf(value) !== this.value(proto)) {
+      Object.setPrototypeOf(value, this.value(proto));
+    }
     if (prototype && value.prototype !== this.value(prototype)) value.prototype = this.value(prototype);
   }
 
@@ -190,7 +194,7 @@ class Making {
       const count = flags & ACCESSOR ? 2 : 1;
       const parts = properties.slice(i + 2, i + 2 + count);
       i += 2 + count;
-      const failure = base === 'function' || base === 'prototype' ? parts.find((part) => this.failed.has(part)) : undefined;
+      const failure = LOOSE.has(base) ? parts.find((part) => this.failed.has(part)) : undefined;
       if (failure) this.missing.push([`${owner}.${String(key)}`, this.kinds.get(failure), this.failed.get(failure)]);
       else defineProperty(value, key, flags, parts.map((part) => this.value(part)));
     }
@@ -210,7 +214,7 @@ const addTo = {
 };
 
 function partsOf({ base, buffer, holder, items = [], of, parent, properties = [], proto, prototype, self }) {
-  return [buffer, holder, of, parent, proto, prototype, self, ...(base === 'function' || base === 'prototype' ? [] : properties), ...items];
+  return [buffer, holder, of, parent, proto, prototype, self, ...(LOOSE.has(base) ? [] : properties), ...items];
 }
 
 function isNamed(name, value, evaluate) {

@@ -28,7 +28,7 @@ async function open(host, folder) {
   for (const root of roots) {
     const { name, spelling } = root;
     if (spelling !== null) root.set = setters[number++];
-    else root.set = (value) => Object.defineProperty(host.global, name, { value, writable: true, enumerable: true, configurable: true });
+    else root.set = (value) => void (host.global[name] = value);
   }
   const making = new Making(host, folder, saved, steps);
   await making.all();

@@ -13,13 +13,15 @@ function baseOf(value, types) {
   return types.isDate(value) || types.isRegExp(value) || types.isBoxedPrimitive(value) ? 'native' : 'object';
 }
 
+const USUAL = { array: 'Array', map: 'Map', set: 'Set', error: 'Error', buffer: 'ArrayBuffer', object: 'Object' };
 const BOXES = ['Number', 'String', 'Boolean', 'BigInt', 'Symbol'];
 
 /** The prototype that v8.deserialize gives, or that of the empty object of this kind. */
 function usualPrototype(base, value, { prototypes }, types) {
   if (base === 'view') return prototypes[viewName(value)];
-  if (base !== 'native') return prototypes[{ array: 'Array', map: 'Map', set: 'Set', error: 'Error', buffer: 'ArrayBuffer', object: 'Object' }[base]];
-  return prototypes[types.isDate(value) ? 'Date' : types.isRegExp(value) ? 'RegExp' : BOXES.find((name) => types[`is${name}Object`](value))];
+  if (base !== 'native') return prototypes[USUAL[base]];
+  if (types.isDate(value)) return prototypes.Date;
+  return types.isRegExp(value) ? prototypes.RegExp : prototypes[BOXES.find((name) => types[`is${name}Object`](value))];
 }
 
 const getter = (prototype, key) => Function.prototype.call.bind(getOwnPropertyDescriptor(prototype, key).get);

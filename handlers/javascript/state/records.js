@@ -53,7 +53,7 @@ class Records {
     this.made = [];
     this.waiting = [];
     for (const node of this.graph.list) if (node.shell) node.shell = null;
-    const saved = roots.map(({ name, spelling, constant, value }) => ({ name, spelling, constant, value: this.encode(value) }));
+    const saved = roots.map(({ node, ...root }) => ({ ...root, value: this.encode(root.value) }));
     while (this.waiting.length) this.made.push(this.record(this.waiting.pop()));
     return { roots: saved, records: this.made };
   }
@@ -138,7 +138,8 @@ class Records {
   isLeftOut(part, container, key) {
     const node = this.graph.nodes.get(part);
     if (!node) return false;
-    return node.base === 'member' && node.place.holder === container && node.place.key === key || (node.lost && container.isLoose(node));
+    if (node.base === 'member' && node.place.holder === container && node.place.key === key) return true;
+    return node.lost && container.isLoose(node);
   }
 }
 

@@ -40,7 +40,7 @@ function saveAll(host, folder) {
   }
   graph.finish();
   let kept = roots.filter((root) => !explain(report, root, host));
-  for (const { owner, what, type, reason } of graph.missing()) report.lose(`${owner}.${what}`, type, reason);
+  for (const { name, type, reason } of graph.missing()) report.lose(name, type, reason);
   const records = new Records(host, graph, folder, room);
   kept = kept.filter((root) => records.canHold(root, (reason) => lose(report, root, host, reason)));
   kept = write(host, folder, records, kept, report);
@@ -66,8 +66,10 @@ function lose(report, { name, value }, { types }, reason) {
 
 function explain(report, root, host) {
   const lost = root.node?.lost;
-  if (lost) lose(report, root, host, lost.inside ? `it contains a value of the type ${lost.inside}: ${lost.reason}` : lost.reason);
-  return lost !== undefined && lost !== null;
+  if (!lost) return false;
+  const { inside, reason } = lost;
+  lose(report, root, host, inside ? `it contains a value of the type ${inside}: ${reason}` : reason);
+  return true;
 }
 
 /** Writes everything in one piece; if V8 refuses, without the variables that it refuses. */
@@ -90,6 +92,8 @@ function write(host, folder, records, roots, report) {
     bytes = whole(roots);
   }
   try {
+    // Linux ends a process that writes a file which is too large.
+    if (!new Room(host, folder).has(bytes.length)) throw Object.assign(new Error(), { code: 'ENOSPC' });
     fs.writeFileSync(`${folder}/values`, bytes);
     return roots;
   } catch (error) {
