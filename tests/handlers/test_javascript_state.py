@@ -122,7 +122,7 @@ const { method } = object;
 async def test_classes_and_their_objects_are_kept(sandboxes: Sandboxes) -> None:
     cell = """
 let defined = 0;
-class Base { static made = [defined++]; static { defined += 10 } static make(n) { return new this(n) } constructor(n) { this.n = n }
+class Base { static made = [defined++]; static { defined += 10; console.log('defined') } static make(n) { return new this(n) } constructor(n) { this.n = n }
   get twice() { return 2 * this.n } *[Symbol.iterator]() { yield this.n } }
 class Sub extends Base { field = () => this.n; hello() { return super.twice + 1 } }
 const mixed = (Parent) => class extends Parent { mixed() { return 'mixed' } };
@@ -404,6 +404,8 @@ async def test_what_has_no_room_is_lost_by_name(sandboxes: Sandboxes) -> None:
         found = await save(session, STATE)
         assert found.lost == {"huge": ("Buffer", "no room in the sandbox to save 500 MB")}
         assert found.kept == 1
+        await run(session, "const text = ['x'.repeat(3e8)];")
+        assert "no room in the sandbox to save" in (await save(session, STATE)).lost["text"][1]
 
 
 async def test_large_arrays_are_kept(sandboxes: Sandboxes) -> None:
