@@ -78,6 +78,42 @@ function setVariables(values) {
   if (text) new Script(`(values) => {${text}}`).runInThisContext()(values);
 }
 
+/** The names that code declared: how scripts spell them, whether they are constant, and their values. */
+function variables() {
+  const list = [];
+  let text = '';
+  for (const [name, spelling] of spellings) {
+    list[list.length] = { name, spelling, constant: constants.has(name), value: undefined };
+    text += `${spelling},`;
+  }
+  const values = evaluate(`[${text}]`);
+  for (let i = 0; i < list.length; i++) list[i].value = values[i];
+  return list;
+}
+
+/** Declares names that another session had; returns a function for each that sets its value. */
+function adopt(list) {
+  for (const { name, spelling, constant } of list) {
+    if (spellings.get(name) !== spelling) {
+      try {
+        evaluate(`let ${spelling};`);
+        spellings.set(name, spelling);
+      } catch {
+        spell(name); // Another version of Node has this name for itself.
+      }
+    }
+    if (constant) constants.add(name);
+  }
+  return evaluate(`[${list.map(({ name }) => `(value) => { ${spellings.get(name)} = value; }`).join()}]`);
+}
+
+/** The value of a script that sees the variables of the session. */
+function evaluate(text, filename = '<saved>') {
+  return script(text, filename).runInThisContext(PLAIN);
+}
+
+const isGlobal = (name) => globals.has(name);
+
 /**
  * Returns a function that runs the code, whether what that returns is the value of the last expression, whether it is
  * a promise because the code waits at its top level, and a function that finds the column of the code for one of a
@@ -344,4 +380,4 @@ class Edits {
   }
 }
 
-module.exports = { compile, prepareCells, setVariables };
+module.exports = { adopt, compile, evaluate, isGlobal, prepareCells, setVariables, variables };

@@ -10,6 +10,7 @@ const { pathToFileURL } = require('url');
 
 const others = (process.env.NODE_PATH ?? '').split(':').filter(Boolean).map(dirname);
 const cwd = process.cwd.bind(process);
+const { apply } = Reflect;
 
 function moduleIn(folder) {
   const filename = join(folder, '[code]');
@@ -20,6 +21,7 @@ function moduleIn(folder) {
 }
 
 const importers = Object.create(null);
+const imported = new Map(); // the names that code imported, by their namespaces
 
 /** The `import()` of a module in the folder. */
 function importerIn(folder) {
@@ -34,15 +36,22 @@ function importerIn(folder) {
 async function importModule(name, script, attributes) {
   const options = attributes && Object.keys(attributes).length ? { with: attributes } : undefined;
   try {
-    return await importerIn(cwd())(name, options);
+    return keep(name, await importerIn(cwd())(name, options));
   } catch (error) {
     if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
     // The name of the library; undefined for a path or an address.
     const [library] = /^(@[^/]+\/)?[^./:][^/:]*(?=\/|$)/.exec(name) ?? [];
     const folder = library && others.find((other) => existsSync(join(other, 'node_modules', library)));
     if (!folder) throw error;
-    return importerIn(folder)(name, options);
+    return keep(name, await importerIn(folder)(name, options));
   }
+}
+
+const { get, set } = Map.prototype;
+
+function keep(name, namespace) {
+  if (!apply(get, imported, [namespace])) apply(set, imported, [namespace, name]);
+  return namespace;
 }
 
 /** Gives the code the names that a CommonJS file has; returns the `import.meta` of a module in its place. */
@@ -61,4 +70,4 @@ function defineModuleGlobals(folder) {
   return { __proto__: null, dirname: folder, filename, main: true, resolve, url };
 }
 
-module.exports = { defineModuleGlobals, importModule };
+module.exports = { defineModuleGlobals, imported, importModule };

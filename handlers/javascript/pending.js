@@ -21,6 +21,9 @@ const WORK = 2;
 const OTHER = 1;
 const NOTHING = 0;
 
+const LASTS = /^(Timeout|Immediate|ProcessWrap|FSEventWrap|StatWatcher|UDPWrap|(TCP|Pipe)(Server|Socket)Wrap)$/;
+const lasts = RegExp.prototype.test.bind(LASTS);
+
 let runs = 0;
 let own = 0; // resources of the runner
 const workers = []; // which Node does not list either: { worker, run }
@@ -66,6 +69,15 @@ function startWork() {
   };
 }
 
+/** The kinds of what goes on after the runs that started it. */
+function activeKinds() {
+  const kinds = [];
+  const names = resources();
+  for (let i = 0; i < names.length; i++) if (lasts(names[i])) kinds[kinds.length] = names[i];
+  for (let i = 0; i < workers.length; i++) if (workers[i].worker[handle]) kinds[kinds.length] = 'Worker';
+  return kinds;
+}
+
 const modules = process.moduleLoadList;
 let looked = 0;
 let pooled = false;
@@ -93,4 +105,4 @@ function clearTimers() {
   }
 }
 
-module.exports = { NOTHING, WORK, clearTimers, hasUnlistedWork, startWork };
+module.exports = { NOTHING, WORK, activeKinds, clearTimers, hasUnlistedWork, startWork };

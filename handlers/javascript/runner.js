@@ -19,6 +19,7 @@ const { Watch, terminateHere } = require('./interrupt.js');
 const { defineModuleGlobals } = require('./modules.js');
 const { replaceStandardStreams, writeAll } = require('./output.js');
 const { NOTHING, WORK, clearTimers, hasUnlistedWork, startWork } = require('./pending.js');
+const { prepareState } = require('./state.js');
 
 const { parse, stringify } = JSON;
 const { read } = fs;
@@ -261,5 +262,7 @@ process.exit = (code) => {
   });
 };
 
-prepareCells(defineModuleGlobals(WORKDIR));
+const meta = defineModuleGlobals(WORKDIR);
+prepareCells(meta);
+prepareState(meta, WORKDIR);
 next();

@@ -4,7 +4,21 @@
 folders <- Sys.getenv(c("SANDBOX_WORKDIR", "SANDBOX_FIGURES"))
 top_place <- NULL
 
+# What code may change, as it is at the start.
+at_start <- NULL
+
+# Saves or opens the variables of the session, for the server: it finds this function in the environment of `base::q`.
+state <- function(action, folder) {
+  for (part in state_parts) sys.source(part, envir = environment(state))
+  state_parts <<- NULL
+  suppressWarnings(if (action == "save") save_state(folder) else open_state(folder))
+  invisible(.Last.value) # which therefore stays what it is
+}
+
+state_parts <- file.path(dirname(file), "lib", "state.R")
+
 serve <- function() {
+  at_start <<- list(search = search(), options = options(), environment = unclass(Sys.getenv()))
   suspendInterrupts({
     load_all(needed)
     while (!is.null(request <- read_request())) {
