@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp import Profile, Sandboxes
-from llm_sandbox_mcp.base.errors import BadState, InvalidArgument, SandboxLost, UnknownState
+from llm_sandbox_mcp.base.errors import BadState, InvalidArgument, PolicyDenied, SandboxLost, UnknownState
+from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN
 from llm_sandbox_mcp.base.results import Missing
 from llm_sandbox_mcp.testing.profiles import MIB, changed
 from tests.engines import need
@@ -123,6 +124,36 @@ async def test_what_cannot_be_kept_is_named_when_it_is_saved_and_when_it_is_open
             assert [one.name for one in missing if "Permission denied" in one.reason] == ["/sandbox/shut: Cannot open"]
 
 
+VARIABLES = {
+    "python": ("a = [1]; b = a\ndef f():\n    return sum(a)", "b.append(41); f()", "42"),
+    "javascript": ("const a = [1]; let b = a; function f() { return a[0] + a[1] }", "b.push(41); f()", "42"),
+    "bash": ("a=41; f() { echo $((a + 1)); }; mkdir below; cd below", 'printf %s "$(f)"; [[ $PWD == */below ]]', "42"),
+    "ruby": ("a = [1]; b = a; def f(list) = list.sum", "b << 41; f(a)", "42"),
+    "r": ("a <- new.env(); b <- a; a$x <- 41; f <- function() a$x + 1", "b$x <- 41; f()", "[1] 42"),
+}
+
+
+@pytest.mark.parametrize("language", VARIABLES)
+@pytest.mark.in_turns
+async def test_variables_and_functions_come_back_and_share_what_they_shared(
+    sandboxes: Sandboxes, language: str
+) -> None:
+    made, asked, answer = VARIABLES[language]
+    async with sandboxes.session(language) as session:
+        assert (await session.run(made)).status == "ok"
+        saved = await session.save("geo")
+        async with session.branch() as branch:
+            ran = await branch.run(asked)
+            assert (ran.result or ran.stdout.text).strip() == answer, ran
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        assert (again.language, again.opened.missing, again.opened.notes) == (language, (), ())
+        assert again.opened.variables == saved.variables
+        assert saved.variables[language] > 0
+        ran = await again.run(asked)
+        assert (ran.status, (ran.result or ran.stdout.text).strip()) == ("ok", answer), ran
+
+
 async def test_a_session_without_variables_is_opened(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         await session.run("1")
@@ -166,6 +197,27 @@ async def test_a_saved_session_opens_within_todays_limits_and_those_of_its_calle
             async with others.open("large"):
                 pass
         assert others.service.sessions.list() == ()
+
+
+async def test_each_caller_has_their_own_and_one_that_nobody_knows_has_none(sandboxes: Sandboxes) -> None:
+    states = sandboxes.service.states
+    async with sandboxes.session() as session:
+        await session.run("x = 1")
+        await session.save("geo")
+        assert await states.saved(TOKEN) == ()
+        with pytest.raises(UnknownState):
+            await states.open(TOKEN, "geo")
+        await states.save(TOKEN, session.id, "geo")
+        await states.delete(TOKEN, "geo")
+        assert [one.name for one in await sandboxes.saved()] == ["geo"]
+        for work in (
+            states.save(ANONYMOUS, session.id, "geo"),
+            states.open(ANONYMOUS, "geo"),
+            states.saved(ANONYMOUS),
+            states.delete(ANONYMOUS, "geo"),
+        ):
+            with pytest.raises(PolicyDenied, match="only for callers that the server knows; the operator can set http"):
+                await work
 
 
 async def test_nothing_is_saved_of_a_session_that_has_nothing(sandboxes: Sandboxes) -> None:
