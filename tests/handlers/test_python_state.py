@@ -203,7 +203,7 @@ def test_the_environment_the_folder_and_the_path_are_kept(saved: Saved, tmp_path
 
 LOST = {
     "file": ("open('/etc/passwd')", "_io.TextIOWrapper", "a file that is open"),
-    "binary": ("open('/etc/passwd', 'rb')", "_io.BufferedReader", ""),
+    "binary": ("open('/etc/passwd', 'rb')", "_io.BufferedReader", "a file that is open"),
     "generator": ("(i for i in ())", "generator", ""),
     "sock": ("socket.socket()", "socket.socket", ""),
     "thread": ("threading.Thread()", "threading.Thread", ""),
