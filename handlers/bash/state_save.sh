@@ -90,7 +90,10 @@ __sandbox_state_save_variables() {
 
 __sandbox_state_save_variable() {
   case $1 in
-    __sandbox_* | _ | BASH | BASH_* | BASHOPTS | BASHPID | COMP_* | DIRSTACK | EPOCH* | EUID | FUNCNAME | GROUPS) builtin return ;;
+    __sandbox_* | _ | BASH | BASHOPTS | BASHPID | BASH_ALIASES | BASH_ARG[CV] | BASH_ARGV0 | BASH_CMDS | BASH_COMMAND) builtin return ;;
+    BASH_EXECUTION_STRING | BASH_LINENO | BASH_LOADABLES_PATH | BASH_MONOSECONDS | BASH_REMATCH | BASH_SOURCE) builtin return ;;
+    BASH_SUBSHELL | BASH_TRAPSIG | BASH_VERSINFO | BASH_VERSION | COMP_CWORD | COMP_KEY | COMP_LINE | COMP_POINT) builtin return ;;
+    COMP_TYPE | COMP_WORDBREAKS | COMP_WORDS | DIRSTACK | EPOCHREALTIME | EPOCHSECONDS | EUID | FUNCNAME | GROUPS) builtin return ;;
     HISTCMD | HOSTNAME | HOSTTYPE | LINENO | MACHTYPE | OPTIND | OSTYPE | PIPESTATUS | PPID | PWD | RANDOM) builtin return ;;
     SECONDS | SHELLOPTS | SHLVL | SRANDOM | UID) builtin return ;;
     # Bash sets these itself.

@@ -8,6 +8,7 @@ OPTIONS: Words = {
     Step.INSTALL: "install {library} with --library",
     Step.GIVE_INPUT: "give the text that the program reads with --stdin FILE, or wait for it with --stdin -",
     Step.COPY_FILES: "bring single files in with --file",
+    Step.SAVED_SESSIONS: "`llm-sandbox-mcp sessions` lists those that exist",
     Step.BRING_DATA: "bring data in with --file, or allow hosts (network.domains in the profile)",
 }
 

@@ -1,6 +1,7 @@
 """Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from ..base.messages import Note
 from ..base.policy import LEAST, LIMITS, Policy, narrow
 from ..base.principal import ANONYMOUS, Principal
 from ..base.results import Missing, OnProgress, Opened, SavedSession
+from ..files.artifacts import is_inner
 from ..sessions.session import Session
 from ..state import packing
 from ..state.encoding import Section
@@ -35,7 +37,9 @@ from .preparation import Preparation
 _VARIABLES = 120.0
 """Seconds to save or open the variables of one language."""
 _FRESH = "run code in it first"
+_AGAIN = "delete it, and save the session again"
 _UNABLE = "this language cannot save them"
+_SMALLEST = 0.001
 _TRIES = 8
 """How many interpreters may die of variables that are opened, one each."""
 _FILES, _ARTIFACTS = "files", "artifacts"
@@ -94,7 +98,7 @@ class States:
             async with self._saved.writing(caller, name) as writer:
                 writer.begin(_FILES)
                 async with self._variables_of(session, sandbox) as variables:
-                    packed = await packing.pack(sandbox, writer.add, tmp=tmp)
+                    packed = await packing.pack(sandbox, variables.reasons, writer.add, tmp=tmp)
                     variables.take(packed.reports)
                 await writer.end()
                 artifacts = await self._write_artifacts(session, writer)
@@ -128,22 +132,24 @@ class States:
         async with self._saved.reading(caller, name) as reader:
             manifest = reader.manifest
             policy = narrow(self._policy, _within(manifest.limits, self._policy))
+            if manifest.language not in self._languages:
+                raise BadState(f"{quoted(name)} needs {quoted(manifest.language, 40)}, which this server does not have")
             language = self._languages[manifest.language].name
             session = self._live.open(language, policy, caller)
             try:
                 async with session.exclusive():
                     await tell(f"opening {name}: {manifest.files} files")
                     sandbox = await self._preparation.sandbox(session, self._languages[language], on_progress)
-                    await _unpack(session, sandbox, lambda: reader.section(_FILES))
-                    await self._read_artifacts(session, reader)
+                    lost = await _unpack(session, sandbox, lambda: reader.section(_FILES))
+                    notes = await self._read_artifacts(session, reader)
                     await tell(f"opening {name}: variables")
                     variables = await self._open_variables(session, sandbox, manifest.variables, on_progress)
                     session.go_on(manifest.runs, variables.kept)
             except BaseException:
                 self._drop(session)
                 raise
-        missing = (*manifest.missing, *variables.missing)
-        return Opened(session.id, language, variables.kept, manifest.files, missing, tuple(variables.notes))
+        missing = (*manifest.missing, *lost, *variables.missing)
+        return Opened(session.id, language, variables.kept, manifest.files, missing, (*variables.notes, *notes))
 
     async def branch(self, caller: Principal, session_id: str, on_progress: OnProgress | None = None) -> Opened:
         """Opens a second session that starts where this one stands, with /tmp; both go on separately."""
@@ -156,7 +162,7 @@ class States:
                     language = self._languages[session.language]
                     new = await self._preparation.sandbox(second, language, on_progress)
                     async with self._variables_of(session, sandbox) as variables:
-                        packed = await _pass_on(sandbox, second, new)
+                        packed, lost = await _pass_on(sandbox, variables.reasons, second, new)
                         variables.take(packed.reports)
                     for artifact in self._store.of_session(session.id):
                         _, content = await self._store.read(session.id, artifact.name)
@@ -166,7 +172,7 @@ class States:
             except BaseException:
                 self._drop(second)
                 raise
-        missing = (*variables.missing, *packed.missing, *opened.missing)
+        missing = (*variables.missing, *packed.missing, *lost, *opened.missing)
         notes = (*variables.notes, *opened.notes)
         return Opened(second.id, session.language, opened.kept, packed.files, missing, notes)
 
@@ -220,8 +226,10 @@ class States:
                 variables.add(name, Report(), "this server does not have the language")
                 whole = False
                 continue
+            until = anyio.current_time() + _VARIABLES
             for _ in range(_TRIES):
-                reason = await self._act(session, name, state.open, on_progress)
+                seconds = max(1.0, until - anyio.current_time())
+                reason = await self._act(session, name, state.open, on_progress, seconds)
                 if not session.has(sandbox):
                     raise BadState("its variables end the sandbox when they are opened", "save it without them")
                 if (report := await packing.take_report(sandbox, name)).kept is not None:
@@ -232,13 +240,20 @@ class States:
             await packing.remove_folders(sandbox)
         return variables
 
-    async def _act(self, session: Session, name: str, code: str, on_progress: OnProgress | None = None) -> str:
+    async def _act(
+        self,
+        session: Session,
+        name: str,
+        code: str,
+        on_progress: OnProgress | None = None,
+        seconds: float = _VARIABLES,
+    ) -> str:
         """Runs a handler's own code in a session's interpreter; returns why it came to no end, if it did not."""
         places = await self._preparation.places(self._languages[name], on_progress)
         code = places.expand(code).replace("{folder}", f"{packing.FOLDER}/{name}")
-        outcome = await session.act(places, code, _VARIABLES)
-        if outcome.ending == "timeout":
-            return f"it took longer than {_VARIABLES:g} s"
+        outcome = await session.act(places, code, seconds)
+        if outcome.ending in ("timeout", "cpu_limit"):
+            return "it took longer than a run may take"
         if not outcome.alive:
             return f"the interpreter ended ({outcome.ending})"
         lines = outcome.stderr.decode(errors="replace").strip().splitlines()
@@ -257,15 +272,27 @@ class States:
         await writer.end()
         return tuple(kept)
 
-    async def _read_artifacts(self, session: Session, reader: Reader) -> None:
-        content = bytearray()
-        left = list(reader.manifest.artifacts)
+    async def _read_artifacts(self, session: Session, reader: Reader) -> list[Note]:
+        """Stores the artifacts of a state; returns a note if there is no room for all of them."""
+        content, left = bytearray(), deque(reader.manifest.artifacts)
+        if not all(is_inner(file.name) for file in left):
+            raise BadState(f"{quoted(reader.manifest.name)} is damaged: an artifact has an impossible name", _AGAIN)
         async for piece in reader.section(_ARTIFACTS):
             content += piece
             while left and len(content) >= left[0].size:
-                file = left.pop(0)
+                file = left.popleft()
                 await self._store.put(session, file.name, bytes(content[: file.size]))
                 del content[: file.size]
+        if any(file.size for file in left):
+            raise BadState(f"{quoted(reader.manifest.name)} is damaged: artifacts are missing", _AGAIN)
+        for file in left:  # they are empty
+            await self._store.put(session, file.name, b"")
+        lost = len(reader.manifest.artifacts) - len(self._store.of_session(session.id))
+        if lost <= 0:
+            return []
+        cause = f"{lost} artifacts of the saved session are not back: there is no room for them"
+        step = "the operator can raise artifacts.store and artifacts.store_files"
+        return [Note("artifacts_lost", cause, step, number=lost)]
 
 
 async def _with_state(session: Session) -> Sandbox:
@@ -277,15 +304,19 @@ async def _with_state(session: Session) -> Sandbox:
     raise InvalidArgument(f"session {quoted(session.id, 40)} has no state that could be saved", _FRESH)
 
 
-async def _unpack(session: Session, sandbox: Sandbox, content: packing.Content) -> None:
-    """Unpacks files into a new session; an interpreter that waits in it has not seen its libraries."""
-    for name in await packing.unpack(sandbox, content):
-        await session.use_libraries(name, ())
+async def _unpack(session: Session, sandbox: Sandbox, content: packing.Content) -> Sequence[Missing]:
+    """Unpacks files into a new session, and returns those that are missing."""
+    languages, missing = await packing.unpack(sandbox, content)
+    for name in languages:
+        await session.use_libraries(name, ())  # an interpreter that waits has not seen them
+    return missing
 
 
-async def _pass_on(source: Sandbox, second: Session, sandbox: Sandbox) -> Packed:
-    """Copies the files of one session into another, while they are read."""
-    failed = list[SandboxError]()
+async def _pass_on(
+    source: Sandbox, languages: Collection[str], second: Session, sandbox: Sandbox
+) -> tuple[Packed, Sequence[Missing]]:
+    """Copies the files of one session into another, while they are read; returns also those that are missing there."""
+    failed, lost = list[SandboxError](), list[Missing]()
     send, receive = anyio.create_memory_object_stream[bytes](_PIECES)
 
     async def content() -> AsyncIterator[bytes]:
@@ -295,7 +326,7 @@ async def _pass_on(source: Sandbox, second: Session, sandbox: Sandbox) -> Packed
     async def fill() -> None:
         with receive:
             try:
-                await _unpack(second, sandbox, content)
+                lost.extend(await _unpack(second, sandbox, content))
             except SandboxError as error:
                 failed.append(error)
                 return
@@ -307,13 +338,13 @@ async def _pass_on(source: Sandbox, second: Session, sandbox: Sandbox) -> Packed
         tasks.start_soon(fill)
         with send:
             try:
-                packed = await packing.pack(source, send.send, tmp=True)
+                packed = await packing.pack(source, languages, send.send, tmp=True)
             except anyio.BrokenResourceError:
                 if not failed:
                     raise
     if failed:
         raise failed[0]
-    return packed
+    return packed, lost
 
 
 async def _tell_nobody(_line: str) -> None:
@@ -335,7 +366,7 @@ def _lowered(policy: Policy, widest: Policy) -> dict[str, float]:
 def _within(limits: Mapping[str, float], widest: Policy) -> dict[str, float]:
     """Those limits that are lower than the profile's, as it is today, and with which a sandbox starts."""
     return {
-        name: value
+        name: type(getattr(widest, name))(value)
         for name, value in limits.items()
-        if name in LIMITS and LEAST.get(name, 0) <= value < getattr(widest, name) and value > 0
+        if name in LIMITS and max(LEAST.get(name, 0), _SMALLEST) <= value < getattr(widest, name)
     }

@@ -239,13 +239,16 @@ class Session:
     async def act(self, places: Places, code: str, timeout: float) -> Outcome:
         """Runs code of the server's own in the interpreter of a language, such as what saves its variables.
 
-        This is no run of the session. An interpreter that does not answer in time is lost, as in a run.
+        This is no run of the session, but has the limits of one. An interpreter that does not answer in time is lost.
         """
-        name = places.language.name
-        interpreter = await self._interpreter(await self.sandbox(name), places)
+        name, timeout = places.language.name, min(timeout, self.policy.timeout)
+        sandbox = await self.sandbox(name)
+        before = await sandbox.usage()
+        interpreter = await self._interpreter(sandbox, places)
         self._deadline = anyio.current_time() + timeout
         request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=self.policy.grace)
-        outcome = await self._ask(interpreter, request, cell=0)
+        async with cpu_bound(sandbox, before, self.policy, timeout, lambda: interpreter.stop("cpu_limit")):
+            outcome = await self._ask(interpreter, request, cell=0)
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":

@@ -39,10 +39,10 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    start: int = Field(ge=0)
+    start: int = Field(ge=0, lt=1 << 60)
     """Where its first chunk begins."""
-    chunks: int = Field(ge=0)
-    size: int = Field(ge=0)
+    chunks: int = Field(ge=0, lt=1 << 40)
+    size: int = Field(ge=0, lt=1 << 60)
     """Bytes of data, unpacked."""
     checksum: str
     """Of the checksums of its chunks."""
@@ -109,6 +109,8 @@ class Decoder:
         """Where the next chunk begins."""
         self.left = section.chunks
         """How many chunks there still are."""
+        if not self.left:
+            self._check_end()
 
     def length(self, record: bytes) -> int:
         """How many bytes follow the first ones of a chunk, `RECORD_SIZE` of them."""
@@ -134,10 +136,13 @@ class Decoder:
         self.at += len(record) + len(stored)
         self.left -= 1
         self._size += len(data)
-        section = self._section
-        if not self.left and (self._size, self._checksum.hexdigest()) != (section.size, section.checksum):
-            raise Damaged("its parts do not belong together")
+        if not self.left:
+            self._check_end()
         return data
+
+    def _check_end(self) -> None:
+        if (self._size, self._checksum.hexdigest()) != (self._section.size, self._section.checksum):
+            raise Damaged("its parts do not belong together")
 
 
 def place_of_manifest(tail: bytes) -> int:

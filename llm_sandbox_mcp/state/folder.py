@@ -4,10 +4,11 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,29 +70,35 @@ class FolderStore(Store):
     async def open(self, owner: str, name: str) -> AsyncIterator[Source | None]:
         """An object to read, locked against the removal of old ones."""
 
-        def begin() -> tuple[_File, int] | None:
+        def begin() -> tuple[_File, os.stat_result] | None:
             try:
-                number = os.open(self._folder / owner / f"{name}{_END}", os.O_RDONLY | os.O_CLOEXEC)
+                number = os.open(
+                    self._folder / owner / f"{name}{_END}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+                )
             except FileNotFoundError:
+                return None
+            file, status = _File(number), os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):  # put there by somebody else
+                file.close()
                 return None
             with suppress(OSError):  # where there are no locks, one that is being read stays readable all the same
                 fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return _File(number), os.fstat(number).st_size
+            return file, status
 
         found = await self.do(begin, lambda found: found[0].close() if found else None)
         if found is None:
             yield None
             return
-        file, size = found
+        file, status = found
         try:
-            yield _FileSource(self, file, size)
+            yield _FileSource(self, file, status)
         finally:
             file.close()
 
-    async def remove(self, owner: str, name: str, *, used: bool = True) -> bool:
+    async def remove(self, owner: str, name: str, tag: str = "") -> bool:
         """Removes an object; one that somebody reads stays readable until then."""
         file = self._folder / owner / f"{name}{_END}"
-        return await self.do(lambda: _remove(file, used=used))
+        return await self.do(lambda: _remove(file, tag))
 
     async def do(self, work: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
         """Does something with files in a thread; `undo` takes it back if nobody waits for it any more.
@@ -178,16 +185,19 @@ class _FileSink(Sink):
     async def complete(self) -> None:
         def complete(number: int) -> None:
             os.fsync(number)
-            os.replace(self._part, self._place)
+            with _locked(self._place.parent) as folder:
+                os.replace(self._part, self._place)
+                os.fsync(folder)
 
         await self._store.do(lambda: self._file.use(complete))
 
 
 class _FileSource(Source):
-    def __init__(self, store: FolderStore, file: _File, size: int) -> None:
+    def __init__(self, store: FolderStore, file: _File, status: os.stat_result) -> None:
         self._store = store
         self._file = file
-        self.size = size
+        self.size = status.st_size
+        self.tag = _tag(status)
 
     async def read(self, start: int, length: int) -> bytes:
         return await self._store.do(lambda: self._file.use(lambda number: os.pread(number, length, start)))
@@ -203,15 +213,20 @@ def _entries(folder: Path) -> Iterator[Entry]:
     with suppress(FileNotFoundError):
         for file in os.scandir(folder):
             with suppress(FileNotFoundError):  # it was removed meanwhile
+                status = file.stat(follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
                 if file.name.endswith(_END):
-                    yield Entry(file.name.removesuffix(_END), file.stat(follow_symlinks=False).st_size)
-                elif file.name.endswith(_PART) and file.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
+                    yield Entry(file.name.removesuffix(_END), status.st_size, _tag(status))
+                elif file.name.endswith(_PART) and status.st_mtime < time.time() - _STALE:
                     os.unlink(file)
 
 
-def _remove(file: Path, *, used: bool) -> bool:
-    with suppress(FileNotFoundError), open(file, "rb") as opened:
-        if not used:
+def _remove(file: Path, tag: str) -> bool:
+    with suppress(FileNotFoundError), _locked(file.parent), open(file, "rb") as opened:
+        if tag and _tag(os.fstat(opened.fileno())) != tag:
+            return False
+        if tag:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -219,3 +234,19 @@ def _remove(file: Path, *, used: bool) -> bool:
         file.unlink()
         return True
     return False
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """The folder of an owner, in which nobody else puts an object in the place of another, or removes one."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # where there are no locks, this is as good as it gets
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield number
+    finally:
+        os.close(number)
+
+
+def _tag(status: os.stat_result) -> str:
+    return f"{status.st_ino} {status.st_mtime_ns}"

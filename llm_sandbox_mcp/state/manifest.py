@@ -1,16 +1,17 @@
 """What a saved session is, as its bytes describe it themselves."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from ..base.results import Missing
 from .encoding import Section
 
 FORMAT = 1
 """The version of the manifest and of everything that it describes."""
+
+_ARTIFACTS = 100_000
 
 
 class KeptFile(BaseModel):
@@ -19,7 +20,7 @@ class KeptFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    size: int = Field(ge=0)
+    size: int = Field(ge=0, lt=1 << 60)
 
 
 class Manifest(BaseModel):
@@ -27,9 +28,9 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    format: int
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT, strict=True)]
     name: str
-    created: datetime
+    created: AwareDatetime
     """By the clock of the server that saved it."""
     version: str
     """Of the server that saved it."""
@@ -42,9 +43,9 @@ class Manifest(BaseModel):
     """Files and folders."""
     missing: tuple[Missing, ...] = ()
     """What could not be saved."""
-    limits: Mapping[str, float] = {}
+    limits: Mapping[str, FiniteFloat] = {}
     """The limits that its caller had lowered."""
-    artifacts: tuple[KeptFile, ...] = ()
+    artifacts: Annotated[tuple[KeptFile, ...], Field(max_length=_ARTIFACTS)] = ()
     sections: tuple[Section, ...]
 
     def section(self, name: str) -> Section | None:

@@ -3,10 +3,11 @@
 What comes out of a sandbox is passed on as it is, and is never read outside of one.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 
 from ..aio.tasks import open_tasks
@@ -19,10 +20,10 @@ from ..base.results import Missing
 from ..base.text import one_line
 from ..base.units import format_size
 
-FOLDER = "/tmp/.state"
+FOLDER = "/tmp/.sandbox-state"
 """Where variables are while they are saved or opened, in a folder for each language; gone afterwards."""
-_REPORTS_MAX = 1 << 20
-"""Bytes of all reports that are read."""
+_REPORTS_MAX, _LINES_MAX = 256 << 10, 2000
+"""Bytes, and lines, of all reports that are read."""
 _TOLD = 1 << 20
 _FIELD_MAX = 200
 _DIGITS = 10
@@ -30,11 +31,13 @@ _SHOWN_MAX, _NOTES_MAX = 1000, 20
 """Things that could not be saved, and notes, at most."""
 _LINE_MAX = 16 << 10
 """Bytes of a line of `tar`: longer than any path with its reason."""
-_TAR, _END = b"tar: ", b"Exiting with failure status"
-_OWN = FOLDER.removeprefix("/").encode()
+_TAR, _END, _BROKEN = b"tar: ", b"Exiting with failure status", b"not recoverable"
+"""How `tar` begins what it says, how it ends it if some files failed, and if all did."""
+_OWN, _REPORTED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode()
 _LEFT_OUT = {"socket ignored": "it is a socket"}
 _SECONDS = 30.0
 """Seconds for packing or unpacking, and longer for the bytes that there can be."""
+_STEP_OPENING = "save the session again"
 _STEP = "stop the processes that the code left running, and try again"
 
 _PACK = """\
@@ -43,18 +46,20 @@ shift
 for report in "$folder"/*/report; do
   [ ! -f "$report" ] || { echo "$report"; cat "$report"; echo; } >&2
 done
-echo >&2
+echo "$folder/" >&2
 cd / && tar -c -v -f - --format=posix --pax-option=delete=atime,delete=ctime --sparse -- "$@"
 code=$?
 rm -rf -- "$folder"
 exit $code
 """
-"""Its standard error has each report after its path, until an empty line after another, and then what `tar` says."""
+"""Its standard error has each report after its path, and after the path of the folder what `tar` says."""
 _TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/dev/null || :; }'
 _UNPACK = f"""\
-cd / && tar -x -p -f - --no-same-owner --skip-old-files --delay-directory-restore || exit
+cd / && tar -x -p -f - --no-same-owner --skip-old-files --delay-directory-restore
+code=$?
 rmdir {FOLDER} 2>/dev/null
-ls {LIBRARIES} 2>/dev/null || :
+ls {LIBRARIES} 2>/dev/null
+exit $code
 """
 """What the sandbox has already, its interpreters made for themselves."""
 
@@ -98,7 +103,7 @@ async def take_report(sandbox: Sandbox, language: str) -> Report:
     """What became of the variables of a language; if there is a report, all that was saved of them is removed."""
     async with copying.in_time(sandbox, "opening") as tools:
         done = await tools.run(("sh", "-c", _TAKE_REPORT, "sh", f"{FOLDER}/{language}"))
-    return _parse(language, done.stdout.split(b"\n"))
+    return await anyio.to_thread.run_sync(_parse, language, done.stdout[:_REPORTS_MAX])
 
 
 async def remove_folders(sandbox: Sandbox) -> None:
@@ -107,14 +112,14 @@ async def remove_folders(sandbox: Sandbox) -> None:
         await tools.run(("rm", "-rf", "--", FOLDER))
 
 
-async def pack(sandbox: Sandbox, take: Take, *, tmp: bool) -> Packed:
+async def pack(sandbox: Sandbox, languages: Collection[str], take: Take, *, tmp: bool) -> Packed:
     """Passes on the session's files, with the folders for variables, which are gone then; with `tmp`, also /tmp.
 
     Raises `Unavailable` if it does not come to its end. The stream can be no longer than what the folders can hold.
     """
     paths = [WORKDIR, HOME, "/tmp" if tmp else FOLDER]
     argv = ("sh", "-c", _PACK, "sh", FOLDER, *(path.removeprefix("/") for path in paths))
-    listing, left = _Listing(), 2 * len(paths) * sandbox.policy.disk
+    listing, left = _Listing(languages), 2 * len(paths) * sandbox.policy.disk
     async with (
         _unhurried(sandbox, "saving the files") as tools,
         await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process,
@@ -127,13 +132,14 @@ async def pack(sandbox: Sandbox, take: Take, *, tmp: bool) -> Packed:
                 raise Unavailable("the files of the session have no end", _STEP)
             await take(chunk)
         exit_code = await process.wait()
-    if exit_code > copying.KILLED or not listing.packed.files:
+    packed = await anyio.to_thread.run_sync(listing.end)
+    if exit_code > copying.KILLED or not packed.files:
         raise Unavailable("the files of the session could not be read to their end", _STEP)
-    return listing.packed
+    return packed
 
 
-async def unpack(sandbox: Sandbox, content: Content) -> Sequence[str]:
-    """Unpacks what `pack` passed on, and returns the languages that have libraries now.
+async def unpack(sandbox: Sandbox, content: Content) -> tuple[Sequence[str], Sequence[Missing]]:
+    """Unpacks what `pack` passed on; returns the languages that have libraries now, and the files that are missing.
 
     Raises `BadState` if it does not fit.
     """
@@ -145,8 +151,12 @@ async def unpack(sandbox: Sandbox, content: Content) -> Sequence[str]:
         if full.disk or full.large:
             most = f"{format_size(sandbox.policy.disk)} (limits.disk in the profile)"
             raise BadState(f"the files do not fit: a folder can have {most}", "only the operator can raise it")
-        raise BadState(f"the files cannot be unpacked: {one_line(copying.first_line(done.stderr))}")
-    return done.stdout.decode(errors="replace").split()
+        if done.exit_code > copying.KILLED or _BROKEN in done.stderr:
+            raise BadState(f"the files cannot be unpacked: {one_line(copying.first_line(done.stderr))}", _STEP_OPENING)
+    failed = _Failed()
+    for line in done.stderr.split(b"\n"):
+        failed.add(line)
+    return done.stdout.decode(errors="replace").split(), failed.missing()
 
 
 def _unhurried(sandbox: Sandbox, what: str) -> AbstractAsyncContextManager[copying.Tools]:
@@ -163,52 +173,79 @@ async def _told(chunks: AsyncIterator[bytes] | ByteReceiveStream, tools: copying
             moved = 0
 
 
+class _Failed:
+    """What `tar` says of files that it cannot read or write."""
+
+    def __init__(self) -> None:
+        self._found: list[Missing] = []
+        self._more = 0
+
+    def add(self, line: bytes) -> None:
+        """Takes a line, which may say something else."""
+        if not line.startswith(_TAR) or _END in line:
+            return
+        if len(self._found) >= _SHOWN_MAX:
+            self._more += 1
+            return
+        text = one_line(line.removeprefix(_TAR).decode(errors="replace"))
+        name, _, reason = text.rpartition(": ")
+        self._found.append(Missing("", f"/{name}"[:_FIELD_MAX], "", _LEFT_OUT.get(reason, reason)[:_FIELD_MAX]))
+
+    def missing(self) -> list[Missing]:
+        """The files, and how many more there are."""
+        more = [Missing("", f"{self._more} more", "", "not named here")] if self._more else []
+        return self._found + more
+
+
 class _Listing:
     """Reads what the packing says: the reports, then a line for each file, and others about what is left out."""
 
-    def __init__(self) -> None:
-        self.packed = Packed()
+    def __init__(self, languages: Collection[str]) -> None:
+        self._languages = languages
+        self._files = 0
+        self._failed = _Failed()
         self._rest = b""
-        self._report: list[bytes] | None = []
-        """The lines of the report that is being read; None after the last."""
+        self._reports = {f"{FOLDER}/{language}/report".encode(): bytearray() for language in languages}
+        self._report = bytearray()
+        self._reported = False
         self._size = 0
 
     async def read(self, stream: ByteReceiveStream) -> None:
+        """Reads to the end; code can have written all of it."""
         async for chunk in stream:
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             self._rest = self._rest[:_LINE_MAX]
             for line in lines:
-                if self._report is None:
-                    self._take(line)
+                if self._reported:
+                    self._failed.add(line)
+                    self._files += not line.startswith((_TAR, _OWN))
                 else:
-                    self._take_report(line, self._report)
+                    self._take_report(line)
 
-    def _take_report(self, line: bytes, lines: list[bytes]) -> None:
-        if not line and lines:
-            language = lines[0].decode(errors="replace").removeprefix(f"{FOLDER}/").removesuffix("/report")
-            self.packed.reports[language] = _parse(language, lines[1:])
-            self._report = []
-        elif not line:
-            self._report = None
-        elif (size := self._size + len(line)) < _REPORTS_MAX:
+    def end(self) -> Packed:
+        """What was packed; it takes long."""
+        reports = {
+            language: _parse(language, bytes(text))
+            for language, text in zip(self._languages, self._reports.values(), strict=True)
+        }
+        return Packed(reports, self._files, self._failed.missing())
+
+    def _take_report(self, line: bytes) -> None:
+        if line == _REPORTED:
+            self._reported = True
+        elif line in self._reports:
+            self._report = self._reports[line]
+        elif (size := self._size + len(line) + 1) < _REPORTS_MAX:
             self._size = size
-            lines.append(line)
-
-    def _take(self, line: bytes) -> None:
-        if not line.startswith(_TAR):
-            self.packed.files += not line.startswith(_OWN)
-        elif len(self.packed.missing) < _SHOWN_MAX and _END not in line:
-            text = one_line(line.removeprefix(_TAR).decode(errors="replace"))
-            name, _, reason = text.rpartition(": ")
-            found = Missing("", f"/{name}"[:_FIELD_MAX], "", _LEFT_OUT.get(reason, reason)[:_FIELD_MAX])
-            self.packed.missing.append(found)
+            self._report += line + b"\n"
 
 
-def _parse(language: str, lines: Sequence[bytes]) -> Report:
+def _parse(language: str, text: bytes) -> Report:
     """A report, which code can have written."""
     report = Report()
-    for line in lines:
-        kind, *fields = (one_line(part)[:_FIELD_MAX] for part in line.decode(errors="replace").split("\t"))
+    lines = text.split(b"\n")
+    for line in lines[: _LINES_MAX - 1] + lines[_LINES_MAX - 1 :][-2:]:
+        kind, *fields = (one_line(part)[:_FIELD_MAX] for part in line.decode(errors="replace").split("\t", 4))
         match kind, fields:
             case "kept", [number] if number.isascii() and number.isdigit() and len(number) < _DIGITS:
                 report.kept = int(number)

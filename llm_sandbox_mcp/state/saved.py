@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ from .encoding import CHUNK, Damaged, Decoder, Encoder
 from .manifest import FORMAT, Manifest
 from .store import Entry, Sink, Source, Store
 
+_log = logging.getLogger(__name__)
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9_-]|[A-Za-z0-9]")
 _FIRST_READ = 16 << 10
 """Bytes at the end of a state, in which most manifests are."""
@@ -43,6 +46,8 @@ class Saved:
     """Bytes in the store."""
     manifest: Manifest | None
     """None if it cannot be opened."""
+    tag: str = ""
+    """Of its object in the store."""
     problem: str = ""
     """Why it cannot."""
 
@@ -85,7 +90,10 @@ class Writer:
     async def complete(self, describe: Callable[[Sequence[encoding.Section]], Manifest]) -> Saved:
         """Puts the state in the place of an older one of the same name."""
         manifest = describe(self._encoder.sections)
-        last = self._encoder.end(manifest.model_dump_json().encode())
+        text = manifest.model_dump_json().encode()
+        if len(text) > encoding.LARGEST_MANIFEST // 2:
+            raise CapacityReached("the session has too many artifacts to be saved", "clear its artifacts first")
+        last = self._encoder.end(text)
         await self._sink.write(last)
         await self._sink.complete()
         return Saved(manifest.name, self.size + len(last), manifest)
@@ -115,7 +123,8 @@ class Reader:
         section = self.manifest.section(name)
         if section is None:
             return
-        decoder = Decoder(section)
+        with _naming(self.manifest.name):
+            decoder = Decoder(section)
         while decoder.left:
             with _naming(self.manifest.name):
                 record = await self._source.read(decoder.at, encoding.RECORD_SIZE)
@@ -149,7 +158,10 @@ class SavedSessions:
         async with self._store.create(space, checked_name(name)) as sink:
             await sink.write(encoding.HEAD)
             yield Writer(sink, self._most_bytes)
-        await self._prune(space, name)
+        try:
+            await self._prune(space, name)
+        except StoreFailed as error:  # the session is saved
+            _log.warning("old saved sessions could not be removed: %s", error)
 
     @asynccontextmanager
     async def reading(self, owner: Principal, name: str) -> AsyncIterator[Reader]:
@@ -183,9 +195,10 @@ class SavedSessions:
             try:
                 async with limiter, self._store.open(space, entry.name) as source:
                     if source is not None:  # it was not removed meanwhile
-                        found.append(Saved(entry.name, source.size, await _read_manifest(source, entry.name)))
+                        manifest = await _read_manifest(source, entry.name)
+                        found.append(Saved(entry.name, source.size, manifest, source.tag))
             except (BadState, StoreFailed) as error:
-                found.append(Saved(entry.name, entry.size, None, error.cause))
+                found.append(Saved(entry.name, entry.size, None, problem=error.cause))
 
         async with open_tasks() as tasks:
             for entry in await self._store.entries(space):
@@ -193,13 +206,17 @@ class SavedSessions:
         return sorted(found, key=_age)
 
     async def _prune(self, space: str, latest: str) -> None:
-        """Removes what is beyond the bounds; the latest one stays, whatever the clocks say."""
+        """Removes what is beyond the bounds; the latest one stays, whatever the clocks say.
+
+        So does what cannot be read: another server may be able to, or this one at another time.
+        """
         number = size = 0
-        for saved in sorted(await self._all(space), key=lambda saved: (saved.name != latest, _age(saved))):
+        readable = [saved for saved in await self._all(space) if saved.manifest is not None]
+        for saved in sorted(readable, key=lambda saved: (saved.name != latest, _age(saved))):
             number, size = number + 1, size + saved.size
             beyond = number > self._most or size > self._most_bytes or _age(saved) > self._oldest
             if beyond and saved.name != latest:
-                await self._store.remove(space, saved.name, used=False)
+                await self._store.remove(space, saved.name, saved.tag)
 
 
 def checked_name(name: str) -> str:

@@ -13,6 +13,8 @@ class Entry:
     name: str
     size: int
     """Bytes."""
+    tag: str
+    """Another one for each object that takes its place."""
 
 
 class Sink(ABC):
@@ -31,6 +33,7 @@ class Source(ABC):
     """The bytes of one object, which do not change while it is open, whatever others do."""
 
     size: int
+    tag: str
 
     @abstractmethod
     async def read(self, start: int, length: int) -> bytes:
@@ -56,5 +59,8 @@ class Store(ABC):
         """An object to read; None if there is none of that name."""
 
     @abstractmethod
-    async def remove(self, owner: str, name: str, *, used: bool = True) -> bool:
-        """Removes an object, and returns whether it did; without `used`, not one that somebody reads now."""
+    async def remove(self, owner: str, name: str, tag: str = "") -> bool:
+        """Removes an object, and returns whether it did.
+
+        With `tag`, only the object that has it, and only if nobody reads it.
+        """

@@ -199,6 +199,49 @@ async def test_a_saved_session_opens_within_todays_limits_and_those_of_its_calle
         assert others.service.sessions.list() == ()
 
 
+async def test_what_cannot_be_unpacked_is_named_and_costs_nothing_else(sandboxes: Sandboxes) -> None:
+    deep = "import os\nopen('kept', 'w').write('content')\nfor _ in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)"
+    async with sandboxes.session() as session:
+        assert (await session.run(f"{deep}\nos.chdir('/sandbox')")).status == "ok"
+        saved = await session.save("geo")
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        assert saved.missing or again.opened.missing
+        assert await again.read("kept") == b"content"
+
+
+async def test_artifacts_for_which_there_is_no_room_are_announced(sandboxes: Sandboxes, profile: Profile) -> None:
+    async with sandboxes.session() as session:
+        await session.run("for i in range(6):\n    open(f'file{i}', 'w').close()")
+        await session.save("geo")
+    async with Sandboxes(changed(profile, artifacts={"store_files": 4})) as others, others.open("geo") as again:
+        assert again.opened is not None
+        assert [note.partition(";")[0] for note in again.opened.notes] == [
+            "2 artifacts of the saved session are not back: there is no room for them"
+        ]
+        assert len(again.artifacts()) == 4
+
+
+FORGED = """
+import sys, types
+forged = types.ModuleType("sandbox_state")
+def save(folder):
+    with open(folder + "/report", "w") as file:
+        file.write("lost\\ta\\x1b[31m\\tb\\tc\\n" * 300_000 + "a\\n" * 1_000_000 + "x" * 10_000_000)
+        file.write("\\t" * 100_000 + "\\nkept\\t7\\n")
+forged.save = save
+sys.modules["sandbox_state"] = forged
+"""
+
+
+async def test_a_forged_report_is_bounded_and_printable(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        assert (await session.run(FORGED)).status == "ok"
+        saved = await session.save("geo")
+    assert len(saved.missing) <= 2000
+    assert all(str(one).isprintable() and len(str(one)) < 700 for one in saved.missing)
+
+
 async def test_each_caller_has_their_own_and_one_that_nobody_knows_has_none(sandboxes: Sandboxes) -> None:
     states = sandboxes.service.states
     async with sandboxes.session() as session:

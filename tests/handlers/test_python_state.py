@@ -173,6 +173,29 @@ def test_functions_see_and_change_the_variables_of_the_session(saved: Saved) -> 
     assert opened.run("type(__builtins__).__name__, __name__").result == "('module', '__main__')"
 
 
+def test_what_is_odd_costs_nothing_else(saved: Saved) -> None:
+    saved.save(
+        "import functools, os, tempfile\nx = 1\nbare = eval(\"type('A', (), {})\", {})\nb = bare()",
+        "class C:\n    @functools.cached_property\n    def p(self):\n        return 41\nc = C()\nc.p",
+        "with tempfile.TemporaryDirectory() as folder:\n    os.chdir(folder)",
+        "closed = open('/etc/passwd')\nclosed.close()",
+    )
+    assert set(saved.report()) <= {"bare", "b"}
+    opened = saved.open()
+    assert opened.run("x, c.p, C().p, closed.closed").result == "(1, 41, 41, True)"
+
+
+def test_of_many_that_hang_only_the_first_are_tried(saved: Saved) -> None:
+    saved.save(
+        "import time\nclass Slow:\n    def __reduce__(self):\n        time.sleep(60)\nkept = [1]",
+        "for number in range(40):\n    globals()[f'slow{number}'] = Slow()",
+    )
+    lost = saved.report()
+    assert len(lost) == 40
+    assert {why for _, why in lost.values()} == {"saving it takes too long", "others of this type could not be saved"}
+    assert saved.open().run("kept").result == "[1]"
+
+
 def test_the_source_of_cells_is_kept(saved: Saved) -> None:
     saved.save("def fail():\n    return 1 / 0\nclass C:\n    pass")
     opened = saved.open()
@@ -233,7 +256,7 @@ def test_what_cannot_be_kept_is_named(saved: Saved) -> None:
     assert runner.run("file.readline() != '', thread.name != '', kept").result == "(True, True, [1])"
     opened = saved.open()
     assert saved.report() == {}
-    assert opened.run("kept is _after[0], '__own' in globals(), 'file' in globals()").result == "(True, False, False)"
+    assert opened.run("kept is _after[0], __own, 'file' in globals()").result == "(True, 1, False)"
 
 
 HOSTILE = """

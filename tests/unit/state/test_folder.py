@@ -13,7 +13,6 @@ import pytest
 from llm_sandbox_mcp.base.errors import StoreFailed
 from llm_sandbox_mcp.state import folder as module
 from llm_sandbox_mcp.state.folder import FolderStore
-from llm_sandbox_mcp.state.store import Entry
 from tests.disks import fill, small_disk
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +34,10 @@ async def get(store: FolderStore, owner: str = "me", name: str = "geo") -> bytes
         return await source.read(0, source.size) if source is not None else None
 
 
+async def entries(store: FolderStore, owner: str = "me") -> list[tuple[str, int]]:
+    return [(entry.name, entry.size) for entry in await store.entries(owner)]
+
+
 def parts(folder: Path) -> Sequence[str]:
     return [path.name for path in folder.rglob("*.part")]
 
@@ -44,7 +47,7 @@ async def test_an_object_is_kept_for_its_owner_alone(store: FolderStore, tmp_pat
     await put(store, b"content")
     assert await get(store) == b"content"
     assert await get(store, owner="you") is None
-    assert await store.entries("me") == [Entry("geo", 7)]
+    assert await entries(store) == [("geo", 7)]
     assert await store.entries("you") == []
     for path in (tmp_path / "saved").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
@@ -85,12 +88,31 @@ async def test_of_two_that_are_written_at_once_one_is_there_whole(store: FolderS
 async def test_one_that_somebody_reads_makes_no_room_but_can_be_deleted(store: FolderStore) -> None:
     await put(store, b"content")
     async with store.open("me", "geo") as source:
-        assert not await store.remove("me", "geo", used=False)
-        assert await store.remove("me", "geo")
         assert source is not None
+        assert not await store.remove("me", "geo", source.tag)
+        assert await store.remove("me", "geo")
         assert await source.read(0, 10) == b"content"
     assert await get(store) is None
     assert not await store.remove("me", "geo")
+
+
+async def test_one_that_took_the_place_of_an_old_one_is_not_removed_for_it(store: FolderStore) -> None:
+    await put(store, b"old")
+    (old,) = await store.entries("me")
+    await put(store, b"new")
+    assert not await store.remove("me", "geo", old.tag)
+    (new,) = await store.entries("me")
+    assert await store.remove("me", "geo", new.tag)
+
+
+async def test_what_is_no_file_is_no_object(store: FolderStore, tmp_path: Path) -> None:
+    await put(store, b"content")
+    place = tmp_path / "saved" / "sessions" / "me"
+    os.mkfifo(place / "fifo.state")
+    (place / "folder.state").mkdir()
+    assert await entries(store) == [("geo", 7)]
+    assert await get(store, name="fifo") is None
+    assert await get(store, name="folder") is None
 
 
 async def test_what_a_killed_server_left_is_removed_in_time(
@@ -99,10 +121,10 @@ async def test_what_a_killed_server_left_is_removed_in_time(
     await put(store, b"content")
     left = tmp_path / "saved" / "sessions" / "me" / "0123.part"
     left.write_bytes(b"half")
-    assert await store.entries("me") == [Entry("geo", 7)]
+    assert await entries(store) == [("geo", 7)]
     assert left.exists()
     os.utime(left, (0, 0))
-    assert await store.entries("me") == [Entry("geo", 7)]
+    assert await entries(store) == [("geo", 7)]
     assert not left.exists()
 
 

@@ -171,6 +171,14 @@ async def test_too_old_ones_go_but_never_the_latest_whatever_the_clock_says(tmp_
     assert await names(saved) == ["future", "past"]
 
 
+async def test_what_this_server_cannot_read_never_goes(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, saved=1)
+    await write_manifest(tmp_path, {"format": FORMAT + 1, "version": "9.1"})
+    for number in range(3):
+        await save(saved, f"s{number}", created=NOW + timedelta(seconds=number))
+    assert await names(saved) == ["s2", "geo"]
+
+
 async def test_one_in_use_never_goes(tmp_path: Path) -> None:
     saved = saved_in(tmp_path, saved=1)
     await save(saved, "used", b"content", created=NOW)
@@ -205,6 +213,9 @@ async def test_a_damaged_one_is_refused_and_listed_by_name(tmp_path: Path) -> No
     await saved.delete(USER, "geo")
 
 
+OLD = described("geo", ()).model_dump_json().replace('"format":1', '"format":0').encode()
+
+
 async def write_manifest(folder: Path, manifest: object) -> None:
     saved = saved_in(folder)
     await save(saved, "geo")
@@ -219,7 +230,7 @@ async def test_one_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"null", b"[]", b"{}", b'{"format": true}', b"\xff", b"[" * 100_000, b"9" * 9999]
+    "text", [b"", b"null", b"[]", b"{}", b'{"format": true}', b"\xff", b"[" * 100_000, b"9" * 9999, OLD]
 )
 async def test_a_description_edited_by_hand_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
     await write_manifest(tmp_path, text)
@@ -233,7 +244,16 @@ async def test_a_section_that_leads_elsewhere_is_refused_by_name(tmp_path: Path)
     async with saved.reading(USER, "geo") as reader:
         manifest = reader.manifest
     (section,) = manifest.sections
-    for changes in ({"start": 2**62}, {"start": 0}, {"chunks": 2**62}, {"chunks": 2}, {"size": 1}, {"checksum": ""}):
+    for changes in (
+        {"start": 2**70},
+        {"start": 2**59},
+        {"start": 0},
+        {"chunks": 2**30},
+        {"chunks": 2},
+        {"chunks": 0},
+        {"size": 1},
+        {"checksum": ""},
+    ):
         edited = manifest.model_copy(update={"sections": (section.model_copy(update=changes),)})
         await write_manifest(tmp_path, edited.model_dump_json().encode())
         with pytest.raises(BadState, match="'geo' is damaged"):

@@ -25,6 +25,7 @@ class Start:
 
     def __init__(self) -> None:
         self.builtins = {**vars(builtins)}
+        self.names = {*vars(sys.modules["__main__"])}
         self.environment = {**os.environ}
         self.path = [*sys.path]
         self.folder = os.getcwd()

@@ -11,9 +11,13 @@ from _signal import SIG_DFL, SIGALRM, SIGINT, SIGKILL, SIGTERM, signal
 
 session = None
 """The session, which the runner sets; see `sandbox_serve`."""
+_OWN = "__annotations__", "__annotate__", "__conditional_annotations__", "__file__", "__warningregistry__"
+"""Names that Python itself gives a module while its code runs."""
 _PATIENCE = 3.0, 0.5
 """Seconds in which a child must get on, at first and after some have not."""
 _TRIES_WITH_PATIENCE = 4
+_SAME = 3
+"""Variables of one type that end a child in the same way, after which others of the type are not tried."""
 _STEP = 0.1
 _DONE, _FAILED = ".", "!"
 
@@ -21,12 +25,13 @@ _DONE, _FAILED = ".", "!"
 def save(folder: str) -> None:
     """Saves the variables: tries it without those that end the process that pickles them."""
     names = session.names
-    order = [name for name in [*names] if type(name) is str and not name.startswith("__")]
+    order = [name for name in [*names] if type(name) is str and name not in session.start.names and name not in _OWN]
     threading = sys.modules.get("threading")
     live = posix.getpid(), [*threading._active.values()] if threading else [], session.loop
     lost: dict[str, tuple[str, str]] = {}
+    hopeless: list[str] = []
     while True:
-        last = _try(folder, order, lost, live)
+        last = _try(folder, order, lost, hopeless, live)
         kind, _, rest = last.partition("\t")
         if kind == _DONE:
             return
@@ -34,6 +39,8 @@ def save(folder: str) -> None:
             raise RuntimeError(f"the variables could not be saved: {rest}")
         number, _, why = rest.partition("\t")
         lost[order[int(number)]] = kind, why
+        if sum(each == (kind, why) for each in lost.values()) >= _SAME:
+            hopeless.append(kind)
 
 
 def open_(folder: str) -> None:
@@ -43,14 +50,14 @@ def open_(folder: str) -> None:
     Opening(session, folder).run()
 
 
-def _try(folder: str, order: list, lost: dict, live: tuple) -> str:
+def _try(folder: str, order: list, lost: dict, hopeless: list, live: tuple) -> str:
     """Saves in a child; returns its last line, or the type, the number and the reason of the variable that ended it."""
     reader, writer = posix.pipe()
     child = 0
     try:
         child = _fork()
         if not child:
-            _work(folder, order, lost, live, writer)
+            _work(folder, order, lost, hopeless, live, writer)
         posix.close(writer)
         writer = -1
         said, stuck = _watch(child, reader, folder, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
@@ -124,7 +131,7 @@ def _end(child: int) -> int:
         return 0
 
 
-def _work(folder: str, order: list, lost: dict, live: tuple, writer: int) -> None:
+def _work(folder: str, order: list, lost: dict, hopeless: list, live: tuple, writer: int) -> None:
     """What the child does; does not return."""
     last = _FAILED
     try:
@@ -140,7 +147,7 @@ def _work(folder: str, order: list, lost: dict, live: tuple, writer: int) -> Non
         from sandbox_state_save import Saving
 
         sys.path[:] = path
-        Saving(session, folder, writer, replaced).run(order, lost, live)
+        Saving(session, folder, writer, replaced).run(order, lost, hopeless, live)
         last = _DONE
     except BaseException as error:
         from sandbox_state_report import clean, reason

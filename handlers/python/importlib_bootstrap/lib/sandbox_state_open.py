@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -35,9 +36,13 @@ class Opening:
     def run(self) -> None:
         """Opens them, and writes the report."""
         parts.opening = self
+        collects = gc.isenabled()
+        gc.disable()  # it would look again and again at all that is new, and nothing of that is garbage
         with _silence():
             self._restore_surroundings()
             kept = self._open_all()
+        if collects:
+            gc.enable()
         os.close(self._doing)
         os.unlink(f"{self._folder}/opening")
         self._compare()
@@ -80,7 +85,7 @@ class Opening:
                 os.ftruncate(self._doing, 0)
                 os.pwrite(self._doing, shown.encode(), 0)
                 try:
-                    with limit():
+                    with limit(reader.position):
                         names[name] = reader.read(*place)
                     kept += 1
                 except BaseException as error:

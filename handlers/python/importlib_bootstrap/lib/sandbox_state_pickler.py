@@ -50,6 +50,7 @@ class SessionPickler(cloudpickle.Pickler):
             **dict.fromkeys(_FILES, _reduce_file),
             memoryview: _reduce_view,
             functools._lru_cache_wrapper: _reduce_cached,
+            functools.cached_property: _reduce_property,
         }
         super().__init__(file, 5, buffer_callback)
 
@@ -139,6 +140,11 @@ def _reduce_view(view: memoryview):
     if type(view.obj) not in (bytes, bytearray) or view.format != "B" or view.nbytes != len(view.obj):
         raise PicklingError("a view of memory that belongs to something else")
     return parts.view, (view.obj,)
+
+
+def _reduce_property(cached):
+    # Older versions have a lock in it.
+    return functools.cached_property, (cached.func,), {"attrname": cached.attrname, "__doc__": cached.__doc__}
 
 
 def _reduce_cached(cached):

@@ -6,24 +6,30 @@ import io
 import pickle
 from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
 from contextlib import contextmanager
+from os import SEEK_CUR, lseek
 
-_LONGEST = 5.0
-"""Seconds that a variable may take."""
+_PATIENCE = 5.0
+"""Seconds in which reading a variable must get on."""
 
 
 class TooLong(BaseException):
-    """A variable takes too long."""
+    """Reading a variable does not get on."""
 
 
 @contextmanager
-def limit():
-    """Ends what takes too long."""
+def limit(position):
+    """Ends what does not get on, by this function, which tells how far it is."""
+    last = position()
 
-    def end(number, frame):
-        raise TooLong
+    def check(number, frame):
+        nonlocal last
+        now = position()
+        if now == last:
+            raise TooLong
+        last = now
 
-    earlier = signal(SIGALRM, end)
-    setitimer(ITIMER_REAL, _LONGEST)
+    earlier = signal(SIGALRM, check)
+    setitimer(ITIMER_REAL, _PATIENCE, _PATIENCE)
     try:
         yield
     finally:
@@ -56,6 +62,10 @@ class Reader:
                 raise pickle.UnpicklingError(f"it shares something with {other}, which is lost")
         return value
 
+    def position(self) -> int:
+        """How far it is; not by methods of the files, in one of which it may be."""
+        return sum(lseek(file.fileno(), 0, SEEK_CUR) for file in (self._data, self._buffers))
+
     def skip(self, name: str, position: int, size: int, large: list, careful: bool) -> None:
         """Goes on after a variable that cannot be read, with what is left of it for others."""
         memo = self._unpickler.memo.copy()
@@ -68,7 +78,7 @@ class Reader:
         remains = None
         if not careful:
             try:
-                with limit():
+                with limit(self.position):
                     remains = self._find_remains(content, {**known}, large, False)
             except BaseException:
                 remains = None

@@ -42,7 +42,7 @@ class Saving:
 
         self._pickler = SessionPickler(self._data, session, self._write_buffer)
 
-    def run(self, order: list, lost: dict, live: tuple) -> None:
+    def run(self, order: list, lost: dict, hopeless: list, live: tuple) -> None:
         """Saves the variables of these names, and writes the report."""
         names, saved, losses = self._session.names, [], {}
         self._pickler.dump_anchors()
@@ -53,6 +53,9 @@ class Saving:
             kind = _kind(names[name])
             if name in lost:
                 losses[name] = lost[name]
+                continue
+            if kind in hopeless:
+                losses[name] = kind, "others of this type could not be saved"
                 continue
             posix.write(self._writer, f"{clean(kind)}\t{number}\n".encode())
             position, large = self._data.size, self._buffers.size
@@ -89,7 +92,9 @@ class Saving:
 
     def _surroundings(self) -> dict:
         start = self._session.start
-        environment, folder = dict(os.environ), posix.getcwd()
+        environment, folder = dict(os.environ), ""
+        with suppress(FileNotFoundError):  # it was removed
+            folder = posix.getcwd()
         return {
             "version": sys.version_info[:2],
             "bytecode": MAGIC_NUMBER,
@@ -117,8 +122,10 @@ def _rank(value: object) -> int:
 
 def _kind(value: object) -> str:
     """The type of a value by name; no code of the type runs."""
-    kind = type(value)
-    parts = [type.__dict__[name].__get__(kind) for name in ("__module__", "__qualname__")]
+    kind, parts = type(value), []
+    for name in ("__module__", "__qualname__"):
+        with suppress(AttributeError):  # a class may have no module
+            parts.append(type.__dict__[name].__get__(kind))
     return ".".join(part for part in parts if isinstance(part, str) and part not in ("builtins", "__main__"))
 
 
