@@ -95,6 +95,14 @@ def format_duration(seconds: float) -> str:
     return f"{seconds * 1000:.4g}ms"
 
 
+def format_age(seconds: float) -> str:
+    """A time that is over, in whole units: `101` is `"1m"`, and less than a second `"0s"`."""
+    unit, length = next(
+        ((unit, length) for unit, length in reversed(TIMES.items()) if length >= 1 and seconds >= length), ("s", 1.0)
+    )
+    return f"{int(seconds / length)}{unit}"
+
+
 def _above_zero(amount: float) -> float:
     if amount <= 0:
         raise ValueError("must be above zero")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ..base.principal import USER
 from ..base.results import SavedSession
-from ..base.units import format_duration, format_size
+from ..base.units import format_age, format_size
 from ..host.folders import HostFolders
 from ..profile.profile import Profile
 from ..state.folder import FolderStore
@@ -40,5 +40,11 @@ def _row(saved: SavedSession) -> tuple[str, ...]:
     if saved.problem:
         return saved.name, "", format_size(saved.size), f"cannot be opened: {saved.problem}", "", ""
     variables = ", ".join(f"{language} {number}" for language, number in saved.variables.items())
-    age = format_duration(max(1.0, round(saved.age)))
-    return saved.name, age, format_size(saved.size), variables, str(saved.files), str(len(saved.missing))
+    return (
+        saved.name,
+        format_age(saved.age),
+        format_size(saved.size),
+        variables,
+        str(saved.files),
+        str(len(saved.missing)),
+    )

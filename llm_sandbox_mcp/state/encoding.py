@@ -148,7 +148,7 @@ class Decoder:
 def place_of_manifest(tail: bytes) -> int:
     """Where the manifest begins, by the last bytes of a state, `TAIL_SIZE` of them."""
     if len(tail) != TAIL_SIZE or not tail.endswith(_TAIL):
-        raise Damaged("its end is missing")
+        raise Damaged("its end is missing, or is not at the end")
     place: int = _PLACE.unpack_from(tail)[0]
     return place
 

@@ -69,7 +69,7 @@ class Writer:
         self._most = most
         self._encoder = Encoder()
         self._held = bytearray()
-        self.size = 0
+        self.size = len(encoding.HEAD)
         """Bytes in the store so far."""
 
     def begin(self, section: str) -> None:

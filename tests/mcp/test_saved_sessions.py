@@ -64,10 +64,10 @@ async def test_a_session_is_saved_opened_branched_listed_and_deleted(client: Cli
 async def test_mistakes_are_answered_with_a_next_step(client: Client) -> None:
     session_id = (await answer(client, "execute_code", code="1"))["session_id"]
     for arguments, expected in (
-        ({"action": "save", "session_id": session_id}, "name: save needs one"),
-        ({"action": "save", "name": "geo"}, "session_id: save needs one"),
-        ({"action": "branch"}, "session_id: branch needs one"),
-        ({"action": "open"}, "name: open needs one"),
+        ({"action": "save", "session_id": session_id}, "save needs a name; choose one"),
+        ({"action": "save", "name": "geo"}, "save needs a session_id"),
+        ({"action": "branch"}, "branch needs a session_id"),
+        ({"action": "open"}, "open needs a name; action saved lists those that exist"),
         (
             {"action": "open", "name": "geo"},
             "no session is saved as 'geo'; manage_session(action=\"saved\") lists those",
@@ -81,6 +81,17 @@ async def test_mistakes_are_answered_with_a_next_step(client: Client) -> None:
         ({"action": "save", "session_id": "x", "name": "geo"}, "session 'x' is not open: it never existed"),
     ):
         assert expected in await refusal(client, MANAGE, **arguments)
+
+
+async def test_a_save_waits_for_a_run_as_long_as_its_caller_wants(client: Client) -> None:
+    arguments = {"code": "import time; time.sleep(60)", "wait_seconds": 0.1}
+    run = await answer(client, "execute_code", **arguments)
+    about = {"session_id": run["session_id"], "name": "geo", "wait_seconds": 0.2}
+    for action in ("save", "branch"):
+        expected = "it was not done within 200ms, as when a run goes on in the session; wait for the run, or cancel it"
+        assert expected in await refusal(client, MANAGE, action=action, **about)
+    await answer(client, MANAGE, action="cancel", run_id=run["run_id"])
+    assert (await answer(client, MANAGE, action="save", **about | {"wait_seconds": 30}))["saved"][0]["name"] == "geo"
 
 
 async def test_what_is_missing_is_said_in_words_and_in_the_structure(client: Client) -> None:

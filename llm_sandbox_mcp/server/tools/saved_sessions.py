@@ -1,12 +1,15 @@
 """The actions of `manage_session` on saved sessions: save, open, branch, saved, delete."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from ...base.errors import InvalidArgument
+import anyio
+
+from ...base.errors import InvalidArgument, Unavailable
 from ...base.results import Missing, Opened, SavedSession
 from ...base.text import one_line
-from ...base.units import format_duration, format_size
+from ...base.units import format_age, format_duration, format_size
 from ...service import Service
 from ..access import principal_of
 from ..audience import Context
@@ -24,9 +27,10 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
     action, name, session_id = arguments.action, arguments.name, arguments.session_id
     caller, states = principal_of(ctx.request), service.states
     if action in ("save", "open", "delete") and not name:
-        raise InvalidArgument(f"name: {action} needs one", "choose one, or see action saved")
+        step = "choose one" if action == "save" else "action saved lists those that exist"
+        raise InvalidArgument(f"{action} needs a name", step)
     if action in ("save", "branch") and not session_id:
-        raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
+        raise InvalidArgument(f"{action} needs a session_id", "send the one that execute_code returned")
     if action == "saved":
         found = await states.saved(caller)
         return "\n".join(map(_line, found)) or "no saved sessions", "", {"saved": [*map(_item, found)]}
@@ -34,7 +38,8 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
         await states.delete(caller, name)
         return f"deleted: {name}", "", {}
     if action == "save":
-        saved = await states.save(caller, session_id, name, tmp=arguments.tmp)
+        with _in_time(arguments.wait_seconds):
+            saved = await states.save(caller, session_id, name, tmp=arguments.tmp)
         text = "\n".join((f"saved: {_line(saved)}", *_missing(saved.missing), *_notes(saved)))
         notes = [*map(in_words, saved.notes)]
         return text, session_id, {"saved": [_item(saved)], "missing": [*map(str, saved.missing)], "notes": notes}
@@ -42,7 +47,8 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
         if action == "open":
             opened = await states.open(caller, name, progress.line)
         else:
-            opened = await states.branch(caller, session_id, progress.line)
+            with _in_time(arguments.wait_seconds):
+                opened = await states.branch(caller, session_id, progress.line)
     head = f"opened {name}" if action == "open" else f"branched {session_id}"
     what = _contents(opened.variables, opened.files)
     text = "\n".join((f"{head} as a new session: {what}", *_missing(opened.missing), *_notes(opened)))
@@ -55,6 +61,18 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
             "notes": [*map(in_words, opened.notes)],
         },
     )
+
+
+@contextmanager
+def _in_time(seconds: float) -> Iterator[None]:
+    """Ends what takes longer: it waits for a run in the same session, and nothing has changed then."""
+    with anyio.move_on_after(seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Unavailable(
+            f"it was not done within {format_duration(seconds)}, as when a run goes on in the session",
+            "wait for the run, or cancel it; or give a larger wait_seconds",
+        )
 
 
 def _item(saved: SavedSession) -> SavedItem:
@@ -73,12 +91,12 @@ def _line(saved: SavedSession) -> str:
     if saved.problem:
         return f"{saved.name}: cannot be opened: {saved.problem}"
     lost = f", {len(saved.missing)} not saved" if saved.missing else ""
-    age = format_duration(max(1.0, round(saved.age)))
-    return f"{saved.name}: {_contents(saved.variables, saved.files)}{lost}, {format_size(saved.size)}, {age} old"
+    what = _contents(saved.variables, saved.files)
+    return f"{saved.name}: {what}{lost}, {format_size(saved.size)}, {format_age(saved.age)} old"
 
 
 def _contents(variables: Mapping[str, int], files: int) -> str:
-    kept = [f"{number} variables of {language}" for language, number in variables.items()]
+    kept = [f"{number} variable{'s' * (number != 1)} of {language}" for language, number in variables.items()]
     return ", ".join((*kept, f"{files} files and folders"))
 
 

@@ -196,8 +196,8 @@ async def test_a_damaged_one_is_refused_and_listed_by_name(tmp_path: Path) -> No
     file = next(tmp_path.rglob("*.state"))
     whole = file.read_bytes()
     for damaged, reason in (
-        (whole[:-1], "its end is missing"),
-        (b"", "its end is missing"),
+        (whole[:-1], "its end is missing, or is not at the end"),
+        (b"", "its end is missing, or is not at the end"),
         (whole[9:], "it ends too early"),
     ):
         file.write_bytes(damaged)
