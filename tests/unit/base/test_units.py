@@ -12,6 +12,7 @@ from llm_sandbox_mcp.base.units import (
     PositiveSize,
     Size,
     docker_size,
+    format_age,
     format_duration,
     format_size,
     parse_duration,
@@ -23,6 +24,11 @@ def test_each_unit_has_its_number_of_bytes_or_seconds() -> None:
     assert [parse_size(f"1{unit}") for unit in ("B", "KiB", "MiB", "GiB", "TiB")] == [1024**power for power in range(5)]
     assert [parse_duration(f"2{unit}") for unit in ("ms", "s", "m", "h", "d")] == [0.002, 2, 120, 7200, 172800]
     assert (parse_size("1.5 KiB"), parse_size("0B"), parse_duration("0.1s"), parse_duration("0ms")) == (1536, 0, 0.1, 0)
+
+
+def test_an_age_has_whole_units() -> None:
+    ages = (0.0, 0.9, 1.5, 59.9, 60, 101, 3599, 3600, 90_000, 10**9)
+    assert [format_age(age) for age in ages] == ["0s", "0s", "1s", "59s", "1m", "1m", "59m", "1h", "1d", "11574d"]
 
 
 LARGEST = 2**63 - 1
