@@ -133,6 +133,15 @@ class Installer:
         """Whether the profile allows only some libraries of the language."""
         return language.name in self._rules and not self._rules[language.name].empty
 
+    async def check_installed(self, sandbox: Sandbox, places: Places) -> None:
+        """Raises `PolicyDenied` if a library is in the sandbox that the profile denies, as from a saved session."""
+        if not self.ruled(places.language):
+            return
+        manager = await choose(sandbox, places)
+        everything = await list_libraries(sandbox, places, manager.everything or manager.installed)
+        if refusal := self._rules[places.language.name].refusal((), everything):
+            raise PolicyDenied(*refusal)
+
     async def install(
         self, sandbox: Sandbox, places: Places, libraries: Sequence[str], on_progress: OnProgress | None = None
     ) -> Change:

@@ -82,6 +82,7 @@ class States:
         self._live = parts.live
         self._store = parts.store
         self._saved = parts.saved
+        self._installer = parts.installer
         self._preparation = preparation
 
     async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
@@ -140,7 +141,9 @@ class States:
                 async with session.exclusive():
                     await tell(f"opening {name}: {manifest.files} files")
                     sandbox = await self._preparation.sandbox(session, self._languages[language], on_progress)
-                    lost = await _unpack(session, sandbox, lambda: reader.section(_FILES))
+                    libraries, lost = await _unpack(session, sandbox, lambda: reader.section(_FILES))
+                    for known in [self._languages[one] for one in libraries if one in self._languages]:
+                        await self._installer.check_installed(sandbox, await self._preparation.places(known))
                     notes = await self._read_artifacts(session, reader)
                     await tell(f"opening {name}: variables")
                     variables = await self._open_variables(session, sandbox, manifest.variables, on_progress)
@@ -304,12 +307,14 @@ async def _with_state(session: Session) -> Sandbox:
     raise InvalidArgument(f"session {quoted(session.id, 40)} has no state that could be saved", _FRESH)
 
 
-async def _unpack(session: Session, sandbox: Sandbox, content: packing.Content) -> Sequence[Missing]:
-    """Unpacks files into a new session, and returns those that are missing."""
+async def _unpack(
+    session: Session, sandbox: Sandbox, content: packing.Content
+) -> tuple[Sequence[str], Sequence[Missing]]:
+    """Unpacks files into a new session; returns the languages that have libraries, and the files that are missing."""
     languages, missing = await packing.unpack(sandbox, content)
     for name in languages:
         await session.use_libraries(name, ())  # an interpreter that waits has not seen them
-    return missing
+    return languages, missing
 
 
 async def _pass_on(
@@ -326,7 +331,7 @@ async def _pass_on(
     async def fill() -> None:
         with receive:
             try:
-                lost.extend(await _unpack(second, sandbox, content))
+                lost.extend((await _unpack(second, sandbox, content))[1])
             except SandboxError as error:
                 failed.append(error)
                 return

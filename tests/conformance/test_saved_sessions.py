@@ -154,6 +154,28 @@ async def test_variables_and_functions_come_back_and_share_what_they_shared(
         assert (ran.status, (ran.result or ran.stdout.text).strip()) == ("ok", answer), ran
 
 
+MANY = {
+    "python": "a = list(range(300_000)); x = 41",
+    "javascript": "let x = 41; const a = Array.from({length: 50_000}, (_, i) => ({i}))",
+    "bash": "x=41; for i in {1..500}; do declare v$i=$i; done",
+    "ruby": "x = 41; a = (1..100_000).map(&:to_s)",
+    "r": "x <- 41; a <- as.list(1:100000)",
+}
+
+
+@pytest.mark.parametrize("language", MANY)
+@pytest.mark.in_turns
+async def test_a_save_that_is_broken_off_costs_no_variable(sandboxes: Sandboxes, language: str) -> None:
+    asked = "printf $x" if language == "bash" else "x"
+    async with sandboxes.session(language) as session:
+        assert (await session.run(MANY[language])).status == "ok"
+        for seconds in (0.005, 0.02, 0.08):
+            with anyio.move_on_after(seconds):
+                await session.save("geo")
+            ran = await session.run(asked)
+            assert ((ran.result or ran.stdout.text).strip(), ran.notes) == ("[1] 41" if language == "r" else "41", ())
+
+
 async def test_a_session_without_variables_is_opened(sandboxes: Sandboxes) -> None:
     async with sandboxes.session() as session:
         await session.run("1")
@@ -240,6 +262,45 @@ async def test_a_forged_report_is_bounded_and_printable(sandboxes: Sandboxes) ->
         saved = await session.save("geo")
     assert len(saved.missing) <= 2000
     assert all(str(one).isprintable() and len(str(one)) < 700 for one in saved.missing)
+
+
+INSTALLED = """
+import os
+os.makedirs(folder := os.path.join(os.environ["SANDBOX_LIBRARIES"], "evil-1.0.dist-info"))
+for name, text in ("METADATA", "Metadata-Version: 2.1\\nName: evil\\nVersion: 1.0\\n"), ("RECORD", ""), ("INSTALLER", "uv\\n"):
+    with open(os.path.join(folder, name), "w") as file:
+        file.write(text)
+"""
+
+
+async def test_a_library_that_the_profile_denies_today_is_not_opened(sandboxes: Sandboxes, profile: Profile) -> None:
+    async with sandboxes.session() as session:
+        assert (await session.run(INSTALLED)).status == "ok"
+        await session.save("geo")
+    for denied in ("other", "evil"):
+        async with Sandboxes(changed(profile, languages={"python": {"deny": (denied,)}})) as others:
+            if denied == "other":
+                async with others.open("geo"):
+                    pass
+                continue
+            with pytest.raises(PolicyDenied, match=r"'evil' '1\.0' was installed, which the profile denies"):
+                async with others.open("geo"):
+                    pass
+            assert others.service.sessions.list() == ()
+
+
+async def test_a_damaged_one_is_refused_by_name_and_leaves_no_session(sandboxes: Sandboxes, folder: Path) -> None:
+    async with sandboxes.session() as session:
+        await session.run("import os\nopen('large', 'wb').write(os.urandom(5 << 20))")
+        await session.save("geo")
+    (file,) = (folder / "saved").rglob("*.state")
+    whole = file.read_bytes()
+    for at in (100, len(whole) // 2, len(whole) - 1000, len(whole) - 1):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(BadState, match=r"'geo' is damaged: .*; delete it, and save the session again"):
+            async with sandboxes.open("geo"):
+                pass
+    assert sandboxes.service.sessions.list() == ()
 
 
 async def test_each_caller_has_their_own_and_one_that_nobody_knows_has_none(sandboxes: Sandboxes) -> None:
