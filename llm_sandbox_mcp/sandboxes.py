@@ -188,9 +188,9 @@ class Session:
         return self._follow(lambda on_output: self._service.run(ask, Listener(on_output)))
 
     def _ask(self, code: str | None, options: Options) -> Ask:
+        only_options(options)
         if not self.id:
             raise InvalidArgument("this session is not open", "use it inside `async with ... as session`")
-        only_options(options)
         given: Options = {**options, "language": options.get("language") or self.language}
         return Ask(caller=USER, code=code, session_id=self.id, **given)
 

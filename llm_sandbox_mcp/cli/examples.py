@@ -34,7 +34,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "images pull": ("llm-sandbox-mcp images pull --profile podman",),
     "images list": ("llm-sandbox-mcp images list --profile docker",),
     "images remove": ("llm-sandbox-mcp images remove --profile docker geo:1",),
-    "sessions": ("llm-sandbox-mcp sessions", "llm-sandbox-mcp sessions --delete geo"),
+    "sessions": ("llm-sandbox-mcp sessions",),
     "sweep": ("llm-sandbox-mcp sweep", "llm-sandbox-mcp sweep --profile docker"),
     "prepare": ("llm-sandbox-mcp prepare", "llm-sandbox-mcp prepare python --profile docker"),
     "cache": ("llm-sandbox-mcp cache", "llm-sandbox-mcp cache --clear"),

@@ -112,7 +112,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         manage("'xxx", "action, session_id", action="list", **{"x" * 100_000: 1}),
         Row("execute_code", {}, ["code", "needs", "send it"]),
         Row("install_libraries", {}, ["libraries", "needs", "send it"]),
-        manage("action", "'list', 'wait', 'read', 'cancel', 'interrupt', 'clear', 'restart', 'reset' or 'close'", action="destroy"),
+        manage("action", "'list', 'wait', 'read', 'cancel', 'interrupt', 'clear', ", "'saved' or 'delete'", action="destroy"),
     ],
     "code": [
         execute("code", "empty", "give the source to run", code=""),

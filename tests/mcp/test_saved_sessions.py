@@ -84,7 +84,8 @@ async def test_mistakes_are_answered_with_a_next_step(client: Client) -> None:
 
 
 async def test_a_save_waits_for_a_run_as_long_as_its_caller_wants(client: Client) -> None:
-    arguments = {"code": "import time; time.sleep(60)", "wait_seconds": 0.1}
+    session_id = (await answer(client, "execute_code", code="x = 1"))["session_id"]
+    arguments = {"code": "import time; time.sleep(60)", "wait_seconds": 0.1, "session_id": session_id}
     run = await answer(client, "execute_code", **arguments)
     about = {"session_id": run["session_id"], "name": "geo", "wait_seconds": 0.2}
     for action in ("save", "branch"):

@@ -115,5 +115,10 @@ async def test_what_is_no_option_is_refused_by_its_name(service: Service) -> Non
             TypeError, match=f"unexpected keyword argument '{name}'|multiple values for argument 'code'"
         ):
             session.stream("print one", **wrong)
-    with pytest.raises(InvalidArgument, match="code is missing; give the source to run"):
-        await session.run(None)  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidArgument, match=r"this session is not open; use it inside `async with \.\.\. as session`"
+    ):
+        await session.run("print one")
+    async with session:
+        with pytest.raises(InvalidArgument, match="code is missing; give the source to run"):
+            await session.run(None)  # type: ignore[arg-type]
