@@ -1,9 +1,7 @@
 """Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import anyio
@@ -16,7 +14,6 @@ from ..base.errors import (
     InvalidArgument,
     PolicyDenied,
     SandboxError,
-    SandboxLost,
     UnknownArtifact,
     quoted,
 )
@@ -29,48 +26,19 @@ from ..sessions.session import Session
 from ..state import packing
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
-from ..state.packing import Packed, Report
+from ..state.packing import Packed
 from ..state.saved import Reader, Writer, checked_name
 from .parts import Parts
 from .preparation import Preparation
+from .variables import Variables
 
-_VARIABLES = 120.0
-"""Seconds to save or open the variables of one language."""
 _FRESH = "run code in it first"
 _AGAIN = "delete it, and save the session again"
-_UNABLE = "this language cannot save them"
 _SMALLEST = 0.001
-_TRIES = 8
-"""How many interpreters may die of variables that are opened, one each."""
 _FILES, _ARTIFACTS = "files", "artifacts"
 """The sections of a state: a tar archive with the variables in it, and the contents of all artifacts."""
 _PIECES = 4
 """Pieces of a stream on their way from one sandbox to another."""
-
-
-@dataclass(slots=True)
-class _Variables:
-    """What became of the variables of a session, in all of its languages."""
-
-    kept: dict[str, int] = field(default_factory=dict)
-    missing: list[Missing] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
-    """By language, why there is no report, if there is none."""
-
-    def take(self, reports: Mapping[str, Report]) -> None:
-        """Takes in the reports of all languages."""
-        for name, reason in self.reasons.items():
-            self.add(name, reports.get(name, Report()), reason)
-
-    def add(self, language: str, report: Report, reason: str) -> None:
-        """Takes in the report of one language; `reason` says why there is none, if so."""
-        if report.kept is None:
-            self.missing.append(Missing(language, "all variables", "", reason))
-        else:
-            self.kept[language] = report.kept
-        self.missing += report.missing
-        self.notes += [Note("state_differs", f"{language}: {note}", language=language) for note in report.notes]
 
 
 class States:
@@ -84,6 +52,7 @@ class States:
         self._saved = parts.saved
         self._installer = parts.installer
         self._preparation = preparation
+        self._variables = Variables(parts, preparation)
 
     async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
         """Saves the variables, files, libraries and artifacts of a session, which goes on unchanged.
@@ -98,7 +67,7 @@ class States:
             sandbox = await _with_state(session)
             async with self._saved.writing(caller, name) as writer:
                 writer.begin(_FILES)
-                async with self._variables_of(session, sandbox) as variables:
+                async with self._variables.saved(session, sandbox) as variables:
                     packed = await packing.pack(sandbox, variables.reasons, writer.add, tmp=tmp)
                     variables.take(packed.reports)
                 await writer.end()
@@ -146,7 +115,7 @@ class States:
                         await self._installer.check_installed(sandbox, await self._preparation.places(known))
                     notes = await self._read_artifacts(session, reader)
                     await tell(f"opening {name}: variables")
-                    variables = await self._open_variables(session, sandbox, manifest.variables, on_progress)
+                    variables = await self._variables.open(session, sandbox, manifest.variables, on_progress)
                     session.go_on(manifest.runs, variables.kept)
             except BaseException:
                 self._drop(session)
@@ -164,13 +133,13 @@ class States:
                 async with second.exclusive():
                     language = self._languages[session.language]
                     new = await self._preparation.sandbox(second, language, on_progress)
-                    async with self._variables_of(session, sandbox) as variables:
+                    async with self._variables.saved(session, sandbox) as variables:
                         packed, lost = await _pass_on(sandbox, variables.reasons, second, new)
                         variables.take(packed.reports)
                     for artifact in self._store.of_session(session.id):
                         _, content = await self._store.read(session.id, artifact.name)
                         await self._store.put(second, artifact.name, content)
-                    opened = await self._open_variables(second, new, variables.kept, on_progress)
+                    opened = await self._variables.open(second, new, variables.kept, on_progress)
                     second.go_on(session.runs, opened.kept)
             except BaseException:
                 self._drop(second)
@@ -196,71 +165,6 @@ class States:
     def _drop(self, session: Session) -> None:
         if not session.closed:
             self._live.close(session.id)
-
-    @asynccontextmanager
-    async def _variables_of(self, session: Session, sandbox: Sandbox) -> AsyncIterator[_Variables]:
-        """Lets each interpreter of a session write its variables into a folder in the sandbox, for the scope."""
-        variables, reasons = _Variables(), dict[str, str]()
-        if session.loss is not None and session.loss.language:
-            variables.add(session.loss.language, Report(), "its interpreter ended")
-        able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
-        try:
-            await packing.make_folders(sandbox, able)
-            for name in session.used:
-                state = able.get(name)
-                reasons[name] = await self._act(session, name, state.save) if state else _UNABLE
-            if not session.has(sandbox):
-                raise SandboxLost("the sandbox ended while its variables were saved, and nothing is saved", _FRESH)
-            variables.reasons = reasons
-            yield variables
-        except BaseException:
-            with anyio.CancelScope(shield=True), suppress(SandboxError):
-                await packing.remove_folders(sandbox)
-            raise
-
-    async def _open_variables(
-        self, session: Session, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None
-    ) -> _Variables:
-        """Lets a new interpreter of each language read its variables from its folder, which is removed then."""
-        variables, whole = _Variables(), True
-        for name in saved:
-            language = self._languages.get(name)
-            if language is None or (state := language.handler.state) is None:
-                variables.add(name, Report(), "this server does not have the language")
-                whole = False
-                continue
-            until = anyio.current_time() + _VARIABLES
-            for _ in range(_TRIES):
-                seconds = max(1.0, until - anyio.current_time())
-                reason = await self._act(session, name, state.open, on_progress, seconds)
-                if not session.has(sandbox):
-                    raise BadState("its variables end the sandbox when they are opened", "save it without them")
-                if (report := await packing.take_report(sandbox, name)).kept is not None:
-                    break
-            variables.add(name, report, reason)
-            whole = whole and report.kept is not None
-        if not whole:
-            await packing.remove_folders(sandbox)
-        return variables
-
-    async def _act(
-        self,
-        session: Session,
-        name: str,
-        code: str,
-        on_progress: OnProgress | None = None,
-        seconds: float = _VARIABLES,
-    ) -> str:
-        """Runs a handler's own code in a session's interpreter; returns why it came to no end, if it did not."""
-        places = await self._preparation.places(self._languages[name], on_progress)
-        code = places.expand(code).replace("{folder}", f"{packing.FOLDER}/{name}")
-        outcome = await session.act(places, code, seconds)
-        if outcome.ending in ("timeout", "cpu_limit"):
-            return "it took longer than a run may take"
-        if not outcome.alive:
-            return f"the interpreter ended ({outcome.ending})"
-        lines = outcome.stderr.decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "the interpreter did not say what became of them"
 
     async def _write_artifacts(self, session: Session, writer: Writer) -> tuple[KeptFile, ...]:
         kept: list[KeptFile] = []

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from llm_sandbox_mcp.backends import BACKENDS
+from llm_sandbox_mcp.testing.fixtures import folder  # noqa: F401
 
 from .python_environment import place
 

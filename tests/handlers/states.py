@@ -1,103 +1,147 @@
-"""Saves the variables of one session and opens them in another, as the server does: with the snippets of a handler."""
+"""Moves the variables of one session into another, as a handler folder's `[state]` says."""
 
 import io
 import tarfile
-from collections.abc import AsyncIterator
+import tomllib
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llm_sandbox_mcp import Execution, Sandboxes, Session
+from llm_sandbox_mcp.host.folders import HANDLERS
 from tests.engines import need, small_profile
 
-SNIPPETS = {
-    "bash": (
-        "builtin jobs -r >|{folder}/jobs; builtin jobs -s >>{folder}/jobs; "
-        '(builtin source {handler}/state.sh save {handler} {folder} "$@") >/dev/null 2>&1',
-        'builtin source {handler}/state.sh open {handler} {folder} >/dev/null 2>&1; builtin eval "$__sandbox_state_rest"',
-    ),
-    "ruby": (
-        "::Kernel.require('{handler}/state.rb'); ::Sandbox::State.save('{folder}')",
-        "::Kernel.require('{handler}/state.rb'); ::Sandbox::State.open('{folder}')",
-    ),
-}
-"""The code that saves, and the code that opens."""
+FOLDER = "/sandbox/saved"
 
 
 @dataclass(frozen=True)
 class Report:
-    """The file that both write."""
+    """What a handler wrote about what it saved or opened."""
 
-    lost: dict[str, tuple[str, str]]
-    """The type and the reason, by the name."""
-    notes: list[str]
     kept: int
+    lost: dict[str, tuple[str, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Snippets:
+    """The code that saves and opens, with the placeholders of `handler.toml`."""
+
+    language: str
+    save: str
+    open: str
 
     @classmethod
-    def read(cls, content: bytes) -> "Report":
-        *lines, last = [line.split("\t") for line in content.decode().splitlines()]
-        assert last[0] == "kept"
-        assert {line[0] for line in lines} <= {"lost", "note"}
-        lost = {line[1]: (line[2], line[3]) for line in lines if line[0] == "lost"}
-        return cls(lost, [line[1] for line in lines if line[0] == "note"], int(last[1]))
+    def of(cls, language: str) -> "Snippets":
+        state = tomllib.loads((HANDLERS / language / "handler.toml").read_text())["state"]
+        return cls(language, state["save"], state["open"])
+
+    def filled(self, code: str) -> str:
+        return code.replace("{folder}", FOLDER).replace("{handler}", f"/opt/handlers/{self.language}")
+
+
+async def run(session: Session, code: str) -> str | None:
+    """The result of code that must succeed."""
+    ran = await session.run(code)
+    assert ran.status == "ok", ran
+    return ran.result
+
+
+async def save(session: Session, snippets: Snippets) -> Report:
+    """Saves the variables of a session in its folder; the code that does it says nothing."""
+    await session.make_folder("saved")
+    ran = await session.run(snippets.filled(snippets.save))
+    assert (ran.status, ran.stdout.text, ran.stderr.text, ran.result) == ("ok", "", "", None), ran
+    return await report(session)
+
+
+async def carry(one: Session, other: Session) -> None:
+    """Copies what one session has saved into another."""
+    with tarfile.open(fileobj=io.BytesIO(await one.pack("saved"))) as archive:
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            if file is not None:
+                await other.write(member.name, file.read())
+
+
+async def opened(session: Session, snippets: Snippets) -> Report:
+    """Opens what is in the folder of a session."""
+    ran = await session.run(snippets.filled(snippets.open))
+    assert (ran.status, ran.stdout.text, ran.stderr.text, ran.result) == ("ok", "", "", None), ran
+    return await report(session)
+
+
+async def report(session: Session) -> Report:
+    lines = [line.split("\t") for line in (await session.read("saved/report")).decode().splitlines()]
+    assert lines[-1][0] == "kept", lines
+    assert {line[0] for line in lines[:-1]} <= {"lost", "note"}, lines
+    lost = {line[1]: (line[2], line[3]) for line in lines if line[0] == "lost"}
+    return Report(int(lines[-1][1]), lost, [line[1] for line in lines if line[0] == "note"])
+
+
+async def move(
+    sandboxes: Sandboxes, snippets: Snippets, cells: Sequence[str], looks: Sequence[str]
+) -> tuple[Report, Report, list[str | None]]:
+    """Runs cells in one session, and in another one that has its variables runs others; returns both reports, and results."""
+    async with (
+        sandboxes.session(language=snippets.language) as one,
+        sandboxes.session(language=snippets.language) as other,
+    ):
+        for cell in cells:
+            await run(one, cell)
+        before = await save(one, snippets)
+        await carry(one, other)
+        after = await opened(other, snippets)
+        return before, after, [await run(other, look) for look in looks]
 
 
 @dataclass
 class Pair:
     """A session that is saved, and one in which it is opened."""
 
-    language: str
+    snippets: Snippets
     first: Session
     second: Session
 
     async def run(self, code: str) -> Execution:
         """Runs code that must not fail in the first session."""
-        ran = await self.first.run(code)
-        assert ran.status == "ok", ran.stderr.text
-        return ran
+        return await _ran(self.first, code)
 
     async def then(self, code: str) -> Execution:
         """Runs code that must not fail in the second session."""
-        ran = await self.second.run(code)
-        assert ran.status == "ok", ran.stderr.text
-        return ran
+        return await _ran(self.second, code)
 
     async def save(self) -> Report:
-        await self.first.make_folder("saved")
-        await self._snippet(self.first, 0)
-        return Report.read(await self.first.read("saved/report"))
+        return await save(self.first, self.snippets)
 
     async def carry(self) -> None:
         """Takes what was saved into the second session."""
-        with tarfile.open(fileobj=io.BytesIO(await self.first.pack("saved"))) as archive:
-            for member in archive:
-                if (file := archive.extractfile(member)) and not member.name.endswith("/report"):
-                    await self.second.write(member.name, file.read())
+        await carry(self.first, self.second)
 
     async def open(self) -> Report:
-        await self._snippet(self.second, 1)
-        return Report.read(await self.second.read("saved/report"))
+        return await opened(self.second, self.snippets)
 
     async def move(self) -> tuple[Report, Report]:
         """Saves, carries and opens."""
-        saved = await self.save()
+        before = await self.save()
         await self.carry()
-        opened = await self.open()
-        return saved, opened
+        return before, await self.open()
 
-    async def _snippet(self, session: Session, which: int) -> None:
-        code = SNIPPETS[self.language][which]
-        code = code.replace("{folder}", "/sandbox/saved").replace("{handler}", f"/opt/handlers/{self.language}")
-        ran = await session.run(code)
-        assert (ran.status, ran.stdout.text, ran.stderr.text, ran.result) == ("ok", "", "", None), ran
+
+async def _ran(session: Session, code: str) -> Execution:
+    ran = await session.run(code)
+    assert ran.status == "ok", ran.stderr.text
+    return ran
 
 
 @asynccontextmanager
 async def pair(language: str, folder: Path, **limits: float) -> AsyncIterator[Pair]:
+    """Two sessions in a language; the first has these limits."""
     await need("embedded")
     async with (
         Sandboxes(small_profile("embedded", folder)) as sandboxes,
         sandboxes.session(language, limits=limits) as first,
         sandboxes.session(language) as second,
     ):
-        yield Pair(language, first, second)
+        yield Pair(Snippets.of(language), first, second)

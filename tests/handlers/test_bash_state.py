@@ -7,15 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.testing.fixtures import folder  # noqa: F401
-
 from .states import Pair, pair
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def shells(anyio_backend: str, folder: Path) -> AsyncIterator[Pair]:  # noqa: F811
+async def shells(anyio_backend: str, folder: Path) -> AsyncIterator[Pair]:
     async with pair("bash", folder) as opened:
         yield opened
 
@@ -253,7 +251,7 @@ async def test_long_values_take_linear_time(shells: Pair) -> None:
     assert (await shells.then("echo ${#long} ${#lines[@]}")).stdout.text == length
 
 
-async def test_what_has_no_room_is_named(anyio_backend: str, folder: Path) -> None:  # noqa: F811
+async def test_what_has_no_room_is_named(anyio_backend: str, folder: Path) -> None:
     async with pair("bash", folder, disk=4 << 20) as shells:
         await shells.run("printf -v long '%06000000d' 0; kept=1")
         saved, _ = await shells.move()
@@ -262,7 +260,7 @@ async def test_what_has_no_room_is_named(anyio_backend: str, folder: Path) -> No
         assert (await shells.then("echo $kept ${long-gone}")).stdout.text == "1 gone\n"
 
 
-async def test_memory_is_left(anyio_backend: str, folder: Path) -> None:  # noqa: F811
+async def test_memory_is_left(anyio_backend: str, folder: Path) -> None:
     async with pair("bash", folder, memory=128 << 20) as shells:
         await shells.run("printf -v long '%025000000d' 0; kept=1")
         saved = await shells.save()

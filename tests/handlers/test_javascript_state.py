@@ -8,11 +8,11 @@ import pytest
 from llm_sandbox_mcp import Sandboxes
 from tests.engines import MIB, host_folder, need, small_profile
 
-from .moved import FOLDER, Report, Snippets, carry, move, opened, report, run, save
+from .states import FOLDER, Report, Snippets, carry, move, opened, report, run, save
 
 pytestmark = pytest.mark.anyio
 
-STATE = Snippets("javascript", "void import.meta.state.save('{folder}')", "await import.meta.state.open('{folder}')")
+STATE = Snippets.of("javascript")
 
 
 @pytest.fixture
@@ -456,5 +456,5 @@ async def test_only_five_hundred_lost_variables_are_listed(sandboxes: Sandboxes)
         await session.make_folder("saved")
         await run(session, STATE.filled(STATE.save))
         found = await report(session)
-        assert (len(found.lost), found.notes) == (500, ("10 more are lost",))
+        assert (len(found.lost), found.notes) == (500, ["10 more are lost"])
         assert "p 0" in found.lost

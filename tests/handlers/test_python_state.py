@@ -383,10 +383,10 @@ def test_threads_of_the_code_go_on_while_it_is_saved(saved: Saved) -> None:
     runner = saved.save(
         "import threading, time\nn = 0\ntable = {}\ndef work():\n    global n\n    while True:\n        n += 1\n"
         "        table[n % 1000] = n\n        globals()[f'v{n % 50}'] = n\n        time.sleep(0)\n"
-        "threading.Thread(target=work, daemon=True, name='worker').start()\ntime.sleep(0.1)"
+        "threading.Thread(target=work, daemon=True, name='worker').start()\nwhile not n: time.sleep(0.001)"
     )
     assert saved.report() == {"worker": ("thread", "it runs in the interpreter")}
-    assert runner.run("before = n\ntime.sleep(0.2)\nn > before").result == "True"
+    assert runner.run("before = n\nwhile n == before: time.sleep(0.001)\nn > before").result == "True"
     assert saved.open().run("len(table) > 0").result == "True"
 
 

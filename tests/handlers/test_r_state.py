@@ -7,15 +7,11 @@ import pytest
 from llm_sandbox_mcp import Sandboxes
 from tests.engines import MIB, host_folder, need, small_profile
 
-from .moved import FOLDER, Snippets, carry, move, opened, run, save
+from .states import FOLDER, Snippets, carry, move, opened, run, save
 
 pytestmark = pytest.mark.anyio
 
-STATE = Snippets(
-    "r",
-    'base::environment(base::q)$state("save", "{folder}")',
-    'base::environment(base::q)$state("open", "{folder}")',
-)
+STATE = Snippets.of("r")
 POINTER = "it contains a connection or another pointer to memory of this process"
 
 
@@ -227,7 +223,7 @@ async def test_another_version_and_many_losses_are_noted(sandboxes: Sandboxes) -
             session, "for (i in 1:510) makeActiveBinding(paste0('a\\t', i), function() 1, globalenv()); set.seed(1)"
         )
         found = await save(session, STATE)
-        assert (len(found.lost), found.notes) == (500, ("random numbers start anew", "10 more are lost"))
+        assert (len(found.lost), found.notes) == (500, ["random numbers start anew", "10 more are lost"])
         assert "a 1" in found.lost
         await run(
             session,

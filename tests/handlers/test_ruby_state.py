@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from llm_sandbox_mcp.testing.fixtures import folder  # noqa: F401
-
 from .states import Pair, pair
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def rubies(anyio_backend: str, folder: Path) -> AsyncIterator[Pair]:  # noqa: F811
+async def rubies(anyio_backend: str, folder: Path) -> AsyncIterator[Pair]:
     async with pair("ruby", folder) as opened:
         yield opened
 
@@ -249,7 +247,7 @@ async def test_it_is_saved_again_after_it_was_opened(rubies: Pair) -> None:
     assert (await rubies.then("[a.x, f.(1)]")).result == "[1, 2]"
 
 
-async def test_what_has_no_room_is_named(anyio_backend: str, folder: Path) -> None:  # noqa: F811
+async def test_what_has_no_room_is_named(anyio_backend: str, folder: Path) -> None:
     async with pair("ruby", folder, disk=4 << 20) as rubies:
         await rubies.run("long = 'x' * 6_000_000; kept = 1; nil")
         saved, _ = await rubies.move()

@@ -10,9 +10,9 @@ import sys
 import warnings
 
 import sandbox_rich  # noqa: F401 - code that uses such modules shows values, and would load it then
-import sandbox_state_pickler  # noqa: F401
-import sandbox_state_reader  # noqa: F401 - a session can be saved, and opened again
-import sandbox_state_save  # noqa: F401
+import sandbox_state_pickler  # noqa: F401 - so that a session is saved sooner
+import sandbox_state_reader  # noqa: F401 - and opened
+import sandbox_state_save  # noqa: F401 - what code has imported later cannot be in their way
 from sandbox_channel import quote
 
 _MISSED = 200

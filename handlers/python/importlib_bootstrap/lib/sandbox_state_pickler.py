@@ -114,7 +114,7 @@ def _slots(function: FunctionType) -> dict:
 
 def _is_filled(cell: CellType) -> bool:
     try:
-        cell.cell_contents  # noqa: B018
+        cell.cell_contents  # noqa: B018 - an empty one raises
         return True
     except ValueError:
         return False
