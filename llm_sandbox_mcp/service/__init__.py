@@ -8,6 +8,7 @@ from ..rules.checking import Finding, Unready
 from ..rules.section import Rule
 from ..runs.requests import checked_code
 from .ask import Ask
+from .contents import Contents
 from .describing import Describer
 from .door import Door
 from .files import Files
@@ -37,7 +38,7 @@ class Service:
         self.overviews = Overviews(parts)
         self.views = Views(parts.profile.views, parts.folders)
         self.sessions = Sessions(parts, self._preparation, self.views)
-        self.states = States(parts, self._preparation)
+        self.states = States(parts, self._preparation, Contents(parts, self._preparation))
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 

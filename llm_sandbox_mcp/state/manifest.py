@@ -37,6 +37,8 @@ class Manifest(BaseModel):
     language: str
     """Its sandbox is made for this one."""
     runs: int = Field(ge=0)
+    interrupted: bool = False
+    """Whether code ran when the server ended, and was interrupted to save it."""
     variables: Mapping[str, Annotated[int, Field(ge=0)]]
     """How many were saved, by language."""
     files: int = Field(ge=0)
