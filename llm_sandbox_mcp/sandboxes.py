@@ -241,22 +241,22 @@ class Session:
     async def write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
         """Writes a file below the working directory; missing folders are created."""
         data = content.encode() if isinstance(content, str) else content
-        await self._service.files.copy_in(self.id, path, data, executable=executable)
+        await self._service.files.copy_in(await self._awake(), path, data, executable=executable)
 
     async def make_folder(self, path: str) -> None:
         """Creates a folder below the working directory, unless it exists."""
-        await self._service.files.make_folder(self.id, path)
+        await self._service.files.make_folder(await self._awake(), path)
 
     async def read(self, path: str) -> bytes:
         """The content of a file below the working directory; `BadPath` if it does not exist."""
-        return await self._service.files.read(self.id, path)
+        return await self._service.files.read(await self._awake(), path)
 
     async def pack(self, path: str = ".") -> bytes:
         """A file, a folder or all of the working directory as a tar archive; `UnknownFile` if it does not exist.
 
         `BadPath` if the archive has more than twice the bytes of `limits.disk`.
         """
-        return await self._service.files.pack(self.id, path)
+        return await self._service.files.pack(await self._awake(), path)
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """The files and figures that runs left behind."""
@@ -264,6 +264,7 @@ class Session:
 
     async def artifact(self, name: str) -> bytes:
         """The content of one of the artifacts."""
+        await self._service.keeping.bring_back(USER, self.id)
         _, content = await self._service.files.read_artifact(self.id, name)
         return content
 
@@ -273,36 +274,46 @@ class Session:
         A session that was saved under that name is replaced. `tmp`: also the files in /tmp. The result names what
         cannot be kept, such as open files.
         """
-        return await self._service.states.save(USER, self.id, name, tmp=tmp)
+        return await self._service.states.save(USER, await self._awake(), name, tmp=tmp)
 
     def branch(self, *, on_progress: OnProgress | None = None) -> "Session":
         """A second session that starts where this one stands, as an async context manager."""
-        return Session(self._service, self.language, lambda: self._service.states.branch(USER, self.id, on_progress))
+
+        async def open_() -> Opened:
+            return await self._service.states.branch(USER, await self._awake(), on_progress)
+
+        return Session(self._service, self.language, open_)
 
     async def interrupt(self) -> None:
         """Stops the code that runs; the state is kept if the code reacts to the interrupt."""
-        await self._service.sessions.interrupt(self.id)
+        await self._service.sessions.interrupt(await self._awake())
 
     async def refresh(self, *, pause: float = 0.0) -> None:
         """Makes sure that the sandbox runs, with an interpreter that has run no code yet; files and libraries are kept.
 
         It begins after `pause` seconds; meanwhile, other calls on the session wait for it.
         """
-        await self._service.sessions.refresh(self.id, self.language, pause=pause)
+        await self._service.sessions.refresh(await self._awake(), self.language, pause=pause)
 
     async def close(self) -> None:
         """Closes the session; otherwise the end of its scope does."""
         with suppress(UnknownSession):  # it has expired already
-            await self._service.sessions.close(self.id)
+            if not await self._service.keeping.discard(USER, self.id):
+                await self._service.sessions.close(self.id)
 
     async def clear(self) -> None:
         """Deletes the files and figures that runs left behind; state is kept."""
-        await self._service.sessions.clear(self.id)
+        await self._service.sessions.clear(await self._awake())
 
     async def restart(self) -> None:
         """Stops the code that runs, and ends the interpreters; files, libraries and other processes are kept."""
-        await self._service.sessions.restart(self.id)
+        await self._service.sessions.restart(await self._awake())
 
     async def reset(self) -> None:
         """Stops the code that runs, and drops all state."""
-        await self._service.sessions.reset(self.id)
+        await self._service.sessions.reset(await self._awake())
+
+    async def _awake(self) -> str:
+        """Its id, once it is live again if it was put aside."""
+        await self._service.keeping.wake(USER, self.id)
+        return self.id

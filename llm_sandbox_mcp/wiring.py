@@ -29,8 +29,7 @@ from .runs.interpreter import Interpreter, start_interpreter
 from .service import Service
 from .service.parts import Parts
 from .sessions.live import LiveSessions
-from .state.folder import FolderStore
-from .state.saved import SavedSessions
+from .state.opening import kept_sessions, saved_sessions
 
 
 def open_backend(profile: Profile, surroundings: Surroundings) -> Backend:
@@ -115,9 +114,10 @@ async def open_service(
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
-            saved = SavedSessions(FolderStore(folders.sessions), profile.sessions)
+            saved = saved_sessions(profile.sessions, folders.sessions)
+            kept = kept_sessions(profile.sessions, folders.sessions)
             try:
-                yield Service(
+                service = Service(
                     Parts(
                         profile=profile,
                         languages=languages,
@@ -126,6 +126,7 @@ async def open_service(
                         live=sessions,
                         store=store,
                         saved=saved,
+                        kept=kept,
                         preparer=preparer,
                         installer=installer,
                         checker=checker,
@@ -134,6 +135,10 @@ async def open_service(
                         tasks=timers,
                     )
                 )
+                try:
+                    yield service
+                finally:
+                    await service.keeping.end()
             finally:
                 sessions.close_all()
                 pool.close()

@@ -266,6 +266,12 @@ class SavedSession:
     notes: tuple[Note, ...] = ()
 
 
+def described_contents(variables: Mapping[str, int], files: int) -> str:
+    """What a saved session has, in words."""
+    kept = [f"{number} variable{'s' * (number != 1)} of {language}" for language, number in variables.items()]
+    return ", ".join((*kept, f"{files} files and folders"))
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A session that was opened from a saved one, or branched from another."""

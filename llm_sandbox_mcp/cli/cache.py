@@ -8,9 +8,9 @@ import anyio
 from ..base.principal import USER
 from ..base.units import format_size
 from ..libraries.prepared.cache import Kept, clear, contents
+from ..state.opening import kept_sessions, saved_sessions
 from .console import say, table
 from .opening import folders_of, read_profile
-from .sessions import saved_sessions
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -22,7 +22,9 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not options.clear:
         rows = [(each.folder.name, str(each.number), format_size(each.size()), _bound(each)) for each in kept]
         say(table((str(folder), "number", "size", "at most"), rows))
-        say(f"saved sessions: {anyio.run(saved_sessions(profile, folders).use, USER)}")
+        limits, place = profile.sessions, folders.sessions
+        say(f"saved sessions: {anyio.run(saved_sessions(limits, place).use, USER)}")
+        say(f"sessions put aside: {anyio.run(kept_sessions(limits, place).use, USER)}")
         return 0
     before = _size(kept)
     clear(folder)

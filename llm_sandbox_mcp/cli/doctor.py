@@ -309,6 +309,8 @@ async def _saved_sessions(service: Service, folder: Path) -> Check:
     name, step = "saved sessions", "set sessions.store in the profile"
     try:
         detail = f"{await service.states.use(USER)} in {folder}"
+        if service.profile.sessions.keep:
+            detail += f"; put aside: {await service.keeping.use(USER)}"
     except StoreFailed as error:
         return Check(name, "degraded", error.cause, error.step)
     if not can_be_used(folder):

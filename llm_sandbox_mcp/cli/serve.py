@@ -67,7 +67,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(service.warm)
                 if local:
-                    await serve_stdio(server)
+                    await serve_stdio(server, service)
                 else:
                     paths = None
                     if profile.http.execute_code:

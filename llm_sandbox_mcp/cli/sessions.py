@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from ..base.principal import USER
 from ..base.results import SavedSession
 from ..base.units import format_age, format_size
-from ..host.folders import HostFolders
-from ..profile.profile import Profile
-from ..state.folder import FolderStore
-from ..state.saved import SavedSessions
+from ..state.opening import saved_sessions
 from .console import say, table
 from .opening import folders_of, read_profile, run_until_signal
 
@@ -17,7 +14,7 @@ from .opening import folders_of, read_profile, run_until_signal
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints the saved sessions of this user, or deletes some of them."""
     profile = read_profile(options, environ)
-    saved = saved_sessions(profile, folders_of(profile, environ))
+    saved = saved_sessions(profile.sessions, folders_of(profile, environ).sessions)
 
     async def work() -> int:
         for name in options.delete:
@@ -29,11 +26,6 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
 
     return run_until_signal(work)
-
-
-def saved_sessions(profile: Profile, folders: HostFolders) -> SavedSessions:
-    """Those that servers with this profile save."""
-    return SavedSessions(FolderStore(folders.sessions), profile.sessions)
 
 
 def _row(saved: SavedSession) -> tuple[str, ...]:

@@ -89,6 +89,9 @@ class SessionLimits(Section):
     saved: PositiveInt
     saved_size: PositiveSize
     saved_age: PositiveDuration
+    keep: bool
+    kept: PositiveInt
+    save_timeout: PositiveDuration
 
 
 class PoolLimits(Section):

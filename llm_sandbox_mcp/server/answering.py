@@ -34,7 +34,9 @@ async def answer(
     service: Service, tasks: Tasks, ctx: Context, ask: Ask, wait_seconds: float
 ) -> CallToolResult | dict[str, Any]:
     """Starts work. Its result; if it goes on, what is known about it, or a task for a client that knows tasks."""
-    work = service.door.start(await service.door.check(ask))
+    checked = await service.door.check(ask)
+    await service.keeping.wake(ask.caller, ask.session_id)
+    work = service.door.start(checked)
     audience = ctx.lifespan_context
     audience.note_use(ctx, work.session_id)
     knows_tasks = declared(ctx)

@@ -28,10 +28,12 @@ from mcp.types import (
 
 from ..backends.listening import PROXY_PORT
 from ..base.errors import InvalidArgument, SandboxError, quoted
+from ..base.principal import Principal
 from ..base.text import valid
 from ..base.units import format_size
 from ..service import Service
 from . import uris
+from .access import principal_of
 from .audience import Context
 from .content import blob, contents
 from .old_names import OldNames
@@ -103,14 +105,14 @@ class Resources:
             ]
         )
 
-    async def read(self, _ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Answers resources/read."""
         try:
-            return await self._read(params.uri)
+            return await self._read(params.uri, principal_of(ctx.request))
         except SandboxError as error:
             raise MCPError(INVALID_PARAMS, valid(in_words(error)), {"uri": valid(params.uri)}) from error
 
-    async def _read(self, uri: str) -> ReadResourceResult:
+    async def _read(self, uri: str, caller: Principal) -> ReadResourceResult:
         if uri == uris.LANGUAGES:
             old_names = self._service.profile.tools.old_names
             return _json(uri, await OldNames(self._service).all_details() if old_names else self._languages())
@@ -124,6 +126,7 @@ class Resources:
         if (address := uris.parse_artifact_uri(whole)) is not None:
             if length > _MOST:
                 raise InvalidArgument(f"length must be at most {_MOST} bytes in one answer", "read several parts")
+            await self._service.keeping.bring_back(caller, address[0])
             artifact, data = await self._service.files.read_artifact(*address, offset, length or _MOST)
             if whole != uri:
                 return ReadResourceResult(contents=[await blob(uri, artifact, data)])

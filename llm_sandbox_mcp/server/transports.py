@@ -42,12 +42,12 @@ class Paths(Protocol):
         """Answers a request that is refused, or for a path or method that there is not."""
 
 
-async def serve_stdio(server: Server[Any]) -> None:
+async def serve_stdio(server: Server[Any], service: Service) -> None:
     """Serves one client on stdin and stdout until the input ends, or SIGTERM or SIGINT comes."""
     from .stdio import stdio_streams
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_cancel_on_signal, tasks.cancel_scope)
+        await tasks.start(_cancel_on_signal, tasks.cancel_scope, service)
         async with stdio_streams() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
         tasks.cancel_scope.cancel()
@@ -94,6 +94,7 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             task_status.started()
             async for _ in signals:
+                await service.keeping.end()  # while what is interrupted for this can still be answered
                 stopping.set()
                 serving.should_exit = True
                 # Each stream that is cancelled from here on would be reported as an error, with a traceback.
@@ -110,10 +111,11 @@ async def serve_http(server: Server[Any], service: Service, host: str, port: int
         tasks.cancel_scope.cancel()
 
 
-async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+async def _cancel_on_signal(scope: anyio.CancelScope, service: Service, *, task_status: TaskStatus[None]) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _ in signals:
+            await service.keeping.end()  # while what is interrupted for this can still be answered
             scope.cancel()
 
 

@@ -13,6 +13,7 @@ from .describing import Describer
 from .door import Door
 from .files import Files
 from .installing import Installing
+from .keeping import Keeping
 from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
@@ -37,8 +38,10 @@ class Service:
         self.files = Files(parts)
         self.overviews = Overviews(parts)
         self.views = Views(parts.profile.views, parts.folders)
-        self.sessions = Sessions(parts, self._preparation, self.views)
-        self.states = States(parts, self._preparation, Contents(parts, self._preparation))
+        contents = Contents(parts, self._preparation)
+        self.keeping = Keeping(parts, contents)
+        self.sessions = Sessions(parts, self._preparation, self.views, self.keeping)
+        self.states = States(parts, self._preparation, contents)
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 
@@ -46,10 +49,12 @@ class Service:
         """Runs code, for a caller that waits for the result; one that may leave starts it at the door."""
         if ask.code is None:
             raise InvalidArgument("code is missing", "give the source to run")
+        await self.keeping.wake(ask.caller, ask.session_id)
         return (await self.door.attend(await self.door.check(ask), listener)).execution
 
     async def install(self, ask: Ask, listener: Listener = NOBODY) -> Installation:
         """Installs libraries into a session; `InstallFailed` has the tool's last lines."""
+        await self.keeping.wake(ask.caller, ask.session_id)
         return (await self.door.attend(await self.door.check(ask), listener)).installation
 
     @property

@@ -53,7 +53,10 @@ class Contents:
     async def write(
         self, session: Session, sandbox: Sandbox, writer: Writer, name: str, *, tmp: bool, interrupted: bool = False
     ) -> SavedSession:
-        """Writes all that a session has as the state of that name; with `tmp`, also the files in /tmp."""
+        """Writes all that a session has as the state of that name; with `tmp`, also the files in /tmp.
+
+        `interrupted`: its code was interrupted for this.
+        """
         writer.begin(_FILES)
         async with self._variables.saved(session, sandbox) as variables:
             packed = await packing.pack(sandbox, variables.reasons, writer.add, tmp=tmp)
@@ -70,6 +73,7 @@ class Contents:
                 language=session.language,
                 runs=session.runs,
                 interrupted=interrupted,
+                untold=tuple(map(str, session.untold)),
                 variables=variables.kept,
                 files=packed.files,
                 missing=(*variables.missing, *packed.missing),

@@ -15,6 +15,7 @@ from ..pool.pool import Pool
 from ..profile.profile import Profile
 from ..rules.checking import Checker
 from ..sessions.live import LiveSessions
+from ..state.kept import KeptSessions
 from ..state.saved import SavedSessions
 
 
@@ -29,6 +30,7 @@ class Parts:
     live: LiveSessions
     store: ArtifactStore
     saved: SavedSessions
+    kept: KeptSessions
     preparer: Preparer
     installer: Installer
     checker: Checker

@@ -60,10 +60,11 @@ class Preparation:
         """The session's sandbox; if it needs a new one, prepares its image first and reports the progress."""
         if on_progress is None or session.has_sandbox:
             return await session.sandbox(language.name)
-        await self._preparer.image(language, on_progress)
+        made_for = language if session.put_aside is None else self._languages[session.language]
+        await self._preparer.image(made_for, on_progress)
         async with open_tasks() as telling:
             telling.start_soon(self._tell, on_progress)
-            sandbox = await session.sandbox(language.name)
+            sandbox = await session.sandbox(language.name, on_progress)
             telling.cancel_scope.cancel()
         return sandbox
 

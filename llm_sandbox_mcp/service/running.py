@@ -137,9 +137,11 @@ class Running:
                 overview = await self._overviews.of_run(session, ran.sandbox, artifacts)
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
-        work.losses = (ran.loss, ran.ended)
+        work.news = (ran.loss, ran.ended, ran.returned)
+        if ran.returned is not None:
+            notes = [*ran.returned.notes, *notes]
         if ran.loss is not None:
-            notes.append(Note("started_fresh", f"started fresh: since an earlier run {ran.loss.reason}"))
+            notes.append(ran.loss.note)
         # The notes that explain the status come first.
         explanations = notes_of(outcome, ran.usage, ran.fullness, status, policy, request)
         if status in ("ok", "error", "timeout") and outcome.stderr:

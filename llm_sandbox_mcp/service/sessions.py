@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from ..base.errors import EngineUnavailable, InvalidArgument, UnknownSession, quoted
+from ..base.errors import EngineUnavailable, InvalidArgument, StoreFailed, UnknownSession, quoted
 from ..base.messages import Note, Step
 from ..base.policy import narrow
 from ..base.principal import Principal
 from ..base.results import SessionInfo
 from ..sessions.session import Session
 from .ask import Checked
+from .keeping import Keeping
 from .parts import Parts
 from .preparation import Preparation
 from .views import Views
@@ -24,7 +25,7 @@ _ENDING = 10.0
 class Sessions:
     """The sessions of all callers. Methods that take an id raise `UnknownSession`."""
 
-    def __init__(self, parts: Parts, preparation: Preparation, views: Views) -> None:
+    def __init__(self, parts: Parts, preparation: Preparation, views: Views, keeping: Keeping) -> None:
         self._policy = parts.profile.policy()
         self._languages = parts.languages
         self._backend = parts.backend
@@ -32,6 +33,7 @@ class Sessions:
         self._store = parts.store
         self._preparation = preparation
         self._views = views
+        self._keeping = keeping
 
     def open(self, caller: Principal, language: str = "python", limits: Mapping[str, float] | None = None) -> str:
         """Opens an empty session, such as for files that the first run in the language needs, and returns its id.
@@ -76,6 +78,8 @@ class Sessions:
             await self._store.clear(session_id)
             return
         async with session.exclusive():
+            if session.put_aside is not None:  # its artifacts, too
+                await session.sandbox()
             await session.clear_figures()
             await self._store.clear(session_id)
 
@@ -97,6 +101,8 @@ class Sessions:
         session = self._live.get(session_id)
         session.stop()
         async with session.exclusive():
+            if session.put_aside is not None:  # its files stay
+                await session.sandbox()
             await session.restart()
 
     async def reset(self, session_id: str) -> Sequence[Note]:
@@ -105,6 +111,7 @@ class Sessions:
         notes = await self._end(session)
         async with session.exclusive():
             session.reset()
+            await self._keeping.forget(session)
         return notes
 
     async def close(self, session_id: str) -> Sequence[Note]:
@@ -118,6 +125,7 @@ class Sessions:
         finally:
             if not session.closed:
                 self._live.close(session_id)
+            await self._keeping.forget(session)
 
     async def _end(self, session: Session) -> Sequence[Note]:
         """Stops what runs in a session, and saves what is not saved yet, if that is possible soon."""
@@ -180,3 +188,5 @@ class Sessions:
             useless = not done and not session.runs and not work.told
             if (useless or not work.ask.keep_session) and not session.closed:
                 self._live.close(session.id)
+                with anyio.CancelScope(shield=True), suppress(StoreFailed):
+                    await self._keeping.forget(session)

@@ -90,7 +90,7 @@ class States:
 
 async def _with_state(session: Session) -> Sandbox:
     """The sandbox of a session; `InvalidArgument` if there is nothing in it that could be saved."""
-    if session.has_sandbox:
+    if session.has_state:
         sandbox = await session.sandbox()  # which also finds out which interpreters have ended
         if session.has(sandbox) and (session.loss is None or session.loss.language):
             return sandbox

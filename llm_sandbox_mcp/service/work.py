@@ -16,7 +16,7 @@ from ..base.policy import narrow
 from ..base.results import DEFAULT_TIMEOUT, Execution, Installation, OnOutput, OnProgress, Output, StreamName
 from ..runs.protocol import Report
 from ..runs.requests import RunRequest
-from ..sessions.session import Loss, Session
+from ..sessions.session import Loss, Return, Session
 from .ask import Checked
 from .output import NewOutput
 
@@ -64,8 +64,8 @@ class Work:
         """Whether a caller has its result, or its error."""
         self.report: Report | None = None
         """What the runner of its code reported."""
-        self.losses: Sequence[Loss | None] = ()
-        """The losses of state that its result reports."""
+        self.news: Sequence[Loss | Return | None] = ()
+        """The losses of state, and the return to an earlier one, that its result reports."""
         self.created = datetime.now(UTC)
         self.started_at = anyio.current_time()
         self.ended_at = 0.0
@@ -150,7 +150,7 @@ class Work:
     def taken(self) -> None:
         """Takes note that a caller has its result: one that nobody gets has told nobody of a loss."""
         self.given = True
-        self.session.told_of(self.losses)
+        self.session.told_of(self.news)
 
     def cancel(self) -> None:
         """Interrupts its code, or takes back what has not begun; its result will say so."""

@@ -20,9 +20,13 @@ class Ids:
         digits = self._start + secrets.token_hex(16)
         return digits + _check(digits)
 
+    def valid(self, given: str) -> bool:
+        """Whether some server has made it; nobody else guesses one."""
+        return bool(_ID.fullmatch(given)) and _check(given[:-_CHECK]) == given[-_CHECK:]
+
     def fate(self, given: str, ended: str) -> str:
         """Why an id is not known; `ended` is what becomes of those that were made since the start."""
-        if not _ID.fullmatch(given) or _check(given[:-_CHECK]) != given[-_CHECK:]:
+        if not self.valid(given):
             return "it never existed"
         return ended if given.startswith(self._start) else "the server has started again since, or another one made it"
 

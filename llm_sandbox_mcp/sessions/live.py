@@ -1,6 +1,7 @@
 """All live sessions: which exist, how many are allowed, and when they expire."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,7 +17,16 @@ from ..profile.sections import SessionLimits
 from .ids import Ids
 from .overtime import Overtime
 from .rate_limit import RateLimit
-from .session import Session, unknown
+from .session import Reopen, Session, ending, unknown
+
+_LEAVING = 8
+"""Sessions at once that are put aside to make room for others."""
+_TRIES = 3
+"""How often an idle session is put aside in vain before it is closed all the same."""
+_REMEMBERED = 1000
+"""Sessions that could not be put aside, whose reason is known."""
+
+_log = logging.getLogger(__name__)
 
 
 class LiveSessions:
@@ -29,26 +39,50 @@ class LiveSessions:
         self._live: dict[str, Session] = {}
         self.ids = Ids()
         self._overtime = Overtime(tasks)
+        self._tasks = tasks
         tasks.start_soon(self._expire)
         self._changed = anyio.Event()
+        self.put_aside: Callable[[Session], Awaitable[str]] | None = None
+        """Saves the state of an idle session and closes it, unless somebody uses it meanwhile; returns why that
+        failed, if it did."""
+        self._leaving: dict[str, bool] = {}
+        """The sessions that are put aside now, and whether to make room."""
+        self._failed: dict[str, int] = {}
+        """How often a session was put aside in vain."""
+        self._lost: dict[str, str] = {}
+        """Why closed sessions could not be put aside."""
+        self._ending = False
 
-    def open(self, language: str, policy: Policy, owner: Principal) -> Session:
+    def open(
+        self,
+        language: str,
+        policy: Policy,
+        owner: Principal,
+        session_id: str = "",
+        put_aside: Reopen | None = None,
+    ) -> Session:
         """Opens a session for a first use in that language, in a sandbox with that policy.
 
-        If the limit is reached, an idle session is closed to make room; `longest_idle` chooses it.
+        If the limit is reached, an idle session makes room: it is put aside or closed; `longest_idle` chooses it.
+        `session_id` and `put_aside` are those of a session that was put aside itself.
 
         Raises `CapacityReached` if no session can make room, or if too many sandboxes were started just now.
         """
+        if self._ending:
+            raise ending()
         oldest = None
         room = self._pool.room
-        if len(self._live) >= min(self._limits.max, room.sandboxes):
-            oldest = longest_idle([*self._live.values()])
+        making_room = sum(self._leaving.values())
+        if len(self._live) - making_room >= min(self._limits.max, room.sandboxes):
+            staying = [session for name, session in self._live.items() if name not in self._leaving]
+            oldest = longest_idle(staying) if making_room < _LEAVING else None
             if oldest is None:
                 busy = all(session.busy for session in self._live.values())
                 raise _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
-        session = Session(self.ids.new(), owner, self._pool, policy, language, self._starts, self._overtime)
+        named = session_id or self.ids.new()
+        session = Session(named, owner, self._pool, policy, language, self._starts, self._overtime, put_aside)
         if oldest is not None:
-            self.close(oldest.id)
+            self._let_go(oldest, for_room=True)
         self._live[session.id] = session
         self._changed.set()
         return session
@@ -57,14 +91,15 @@ class LiveSessions:
         """The live session of that id, or `UnknownSession`."""
         session = self._live.get(session_id)
         if session is None:
-            idle = format_duration(self._limits.idle_timeout)
-            raise unknown(session_id, self.ids.fate(session_id, f"it was closed, or expired after {idle} without use"))
+            expired = f"it was closed, or expired after {format_duration(self._limits.idle_timeout)} without use"
+            raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired))
         return session
 
     def close(self, session_id: str) -> None:
         """Closes a session: stops its run, and destroys its sandbox in the background."""
         session = self.get(session_id)
         del self._live[session_id]
+        self._failed.pop(session_id, None)
         session.closed = True
         session.stop()
         session.drop("it was closed")
@@ -76,6 +111,13 @@ class LiveSessions:
         """All live sessions, oldest first."""
         return tuple(session.info(self._limits.idle_timeout) for session in self._live.values())
 
+    def end(self) -> list[Session]:
+        """Opens no more sessions, and returns all, the one that was used last first: each has one use left."""
+        self._ending = True
+        for session in self._live.values():
+            session.ending = True
+        return sorted(self._live.values(), key=lambda session: (session.busy, session.used_at), reverse=True)
+
     def close_all(self) -> None:
         """Closes every session, when the server ends."""
         for session_id in list(self._live):
@@ -86,8 +128,9 @@ class LiveSessions:
         while True:
             now = anyio.current_time()
             for session in list(self._live.values()):
-                if not session.busy and session.used_at + self._limits.idle_timeout <= now:
-                    self.close(session.id)
+                idle = not session.busy and session.id not in self._leaving
+                if idle and session.used_at + self._limits.idle_timeout <= now:
+                    self._let_go(session)
             deadlines = [
                 (now if session.busy else session.used_at) + self._limits.idle_timeout
                 for session in self._live.values()
@@ -95,6 +138,33 @@ class LiveSessions:
             self._changed = anyio.Event()
             with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
                 await self._changed.wait()
+
+    def _let_go(self, session: Session, *, for_room: bool = False) -> None:
+        """Closes an idle session; where sessions are put aside, as soon as that is done."""
+        if self.put_aside is None or self._ending:
+            self.close(session.id)
+            return
+        self._leaving[session.id] = for_room
+        self._tasks.start_soon(self._leave, self.put_aside, session)
+
+    async def _leave(self, put_aside: Callable[[Session], Awaitable[str]], session: Session) -> None:
+        name, problem = session.id, "an unexpected error"
+        try:
+            problem = await put_aside(session)
+        except Exception:
+            _log.exception("a session could not be put aside")
+        finally:
+            for_room = self._leaving.pop(name)
+        if not problem or session.closed:
+            return
+        _log.warning("a session could not be put aside: %s", problem)
+        failed = self._failed[name] = self._failed.get(name, 0) + 1
+        if session.busy or (failed < _TRIES and not for_room):
+            return  # it is tried again when it has been idle for as long once more
+        self._lost[name] = f"it was idle, and could not be saved: {problem}"
+        while len(self._lost) > _REMEMBERED:
+            del self._lost[next(iter(self._lost))]
+        self.close(name)
 
 
 def longest_idle(sessions: Sequence[Session]) -> Session | None:

@@ -1,7 +1,7 @@
 """One session: it owns a lease and live interpreters, and allows one use at a time."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage
 from ..backends.layout import FIGURES
-from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, UnknownSession, quoted
-from ..base.messages import Step
+from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, Unavailable, UnknownSession, quoted
+from ..base.messages import Note, Step
 from ..base.policy import Policy
 from ..base.principal import Principal
-from ..base.results import Library, SessionInfo
+from ..base.results import Library, OnProgress, SessionInfo
 from ..languages.places import Places
 from ..pool.leases import Lease
 from ..pool.pool import Pool
@@ -39,9 +39,26 @@ _LAST_CHECK = 0.1
 class Loss:
     """One loss of state, which is not the same as another one for the same reason."""
 
-    reason: str
+    cause: str
+    lost: str = "variables and files are lost"
     language: str = ""
     """The language whose variables are lost, if that is all."""
+
+    @property
+    def note(self) -> Note:
+        """What a caller must know."""
+        return Note("started_fresh", f"started fresh: since an earlier run {self.cause}; {self.lost}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Return:
+    """One return to a state that was put aside."""
+
+    notes: Sequence[Note]
+
+
+Reopen = Callable[["Session", Sandbox, str, OnProgress | None], Awaitable[Sequence[Note]]]
+"""Opens the state of a session that was put aside in its new sandbox; the text says what ended the last one, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,8 @@ class Ran:
     """Why the run started without the state of earlier runs; None if it had that state, or a caller knows why not."""
     ended: Loss | None
     """That its interpreter ended by itself, which its own result reports; None if it did not, or more was lost."""
+    returned: Return | None
+    """That the session had returned to a state that was put aside, if no caller knows of that."""
     sandbox: Sandbox | None
     """The sandbox with the files of the run; None if both are lost."""
     fresh: bool
@@ -76,8 +95,11 @@ class Session:
         language: str,
         starts: RateLimit,
         overtime: Overtime,
+        put_aside: Reopen | None = None,
     ) -> None:
-        starts.take()
+        """`put_aside`: it had been closed, and its first use opens its state again."""
+        if put_aside is None:
+            starts.take()
         self.id = session_id
         self.owner = owner
         self.policy = policy
@@ -86,6 +108,13 @@ class Session:
         """How often it was used, for a run, a copy or anything else."""
         self.opened_at = self.used_at = anyio.current_time()
         self.closed = False
+        self.ending = False
+        """Whether the server is ending, so that nobody else gets its turn."""
+        self.put_aside = put_aside
+        """Opens its last state that was put aside; None if there is none that it would return to after a loss."""
+        self._returning = False
+        self._returned: Return | None = None
+        """Until a caller has the result of a run that reports it."""
         self._loss: Loss | None = None
         """Why state was lost, until a caller has the result of a run that reports it."""
         self._pool = pool
@@ -95,7 +124,7 @@ class Session:
         self._overtime = overtime
         self._deadline = 0.0
         """Until when processes that the last use left running may use the processor."""
-        self._counted = True
+        self._counted = put_aside is None
         """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
         self._lease: Lease | None = None
         self._interpreters: dict[str, Interpreter] = {}
@@ -112,9 +141,19 @@ class Session:
         return self._users > 0
 
     @property
+    def alone(self) -> bool:
+        """Whether the only one who uses it or waits for it is who asks."""
+        return self._users == 1
+
+    @property
     def has_sandbox(self) -> bool:
         """Whether the next use finds the sandbox of the last one."""
         return self._lease is not None and self._lease.sandbox.alive
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the next use finds what the last one left, in its sandbox or by opening what was put aside."""
+        return self.has_sandbox or self.put_aside is not None
 
     def join(self) -> None:
         """Counts somebody who uses it, or will do so at once: a session in use is not closed to make room."""
@@ -126,10 +165,13 @@ class Session:
         self.used_at = anyio.current_time()
 
     @asynccontextmanager
-    async def exclusive(self, take_back: Callable[[], None] | None = None) -> AsyncIterator[None]:
+    async def exclusive(
+        self, take_back: Callable[[], None] | None = None, *, last: bool = False
+    ) -> AsyncIterator[None]:
         """Waits for this session's turn and holds it; raises `UnknownSession` if it was closed meanwhile.
 
-        `take_back` ends the use if `stop` is called while no code runs.
+        `take_back` ends the use if `stop` is called while no code runs. Once the server is ending, only the `last` use
+        gets the turn; others raise `Unavailable`.
 
         Processes that the use leaves running may go on until its deadline, however the use ends. If the sandbox is
         lost meanwhile, the error is the one that its engine reports.
@@ -140,6 +182,8 @@ class Session:
             async with self._turn:
                 if self.closed:
                     raise unknown(self.id)
+                if self.ending and not last:
+                    raise ending()
                 self._deadline = anyio.current_time() + self.policy.timeout
                 if self._lease is not None:
                     self._overtime.forget(self._lease.sandbox)
@@ -157,11 +201,12 @@ class Session:
             if self._lease is not None and not self.busy:
                 self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
 
-    async def sandbox(self, language: str = "") -> Sandbox:
+    async def sandbox(self, language: str = "", on_progress: OnProgress | None = None) -> Sandbox:
         """The session's sandbox; interpreters that ended since the last run are removed.
 
-        If there is none, it gets a new one, warm or not, for the language, or for the language of the last use.
-        Raises `EngineUnavailable` as long as the engine that was silent in the last run still is.
+        If there is none, it gets a new one, warm or not, for the language, or for the language of the last use; or one
+        for the state that was put aside, which is opened in it. Raises `EngineUnavailable` as long as the engine that
+        was silent in the last run still is.
         """
         self._language = language or self._language
         for interpreter in list(self._interpreters.values()):
@@ -169,24 +214,43 @@ class Session:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
             lost = await self._lease.sandbox.loss()
-            self.drop(lost.cause if lost else "its sandbox ended")
+            self.drop(lost.cause if lost else "its sandbox ended", by_code=False)
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
                 await self._remove(name)
         if self._lease is None:
+            if self._returning:
+                raise SandboxLost("the sandbox ended while the session was opened again", "try again")
             if self.closed:  # while its user waited for something else: nobody needs a sandbox now
                 raise unknown(self.id)
             if not self._counted:
                 self._starts.take()
             self._counted = False
-            lease = await self._pool.acquire(self._language, self.policy)
+            name = self._language if self.put_aside is None else self.language
+            lease = await self._pool.acquire(name, self.policy)
             if self.closed:
                 lease.release()
                 raise unknown(self.id)
-            self._lease, self.language = lease, self._language
+            self._lease, self.language = lease, name
             if lease.interpreter is not None:
-                self._interpreters[self._language] = lease.interpreter
+                self._interpreters[name] = lease.interpreter
+            if self.put_aside is not None:
+                await self._return(self.put_aside, lease.sandbox, on_progress)
         return self._lease.sandbox
+
+    async def _return(self, reopen: Reopen, sandbox: Sandbox, on_progress: OnProgress | None) -> None:
+        """Opens what was put aside; if that fails, the next use tries it again."""
+        loss, self._returning = self._loss, True
+        try:
+            notes = await reopen(self, sandbox, loss.cause if loss is not None else "", on_progress)
+        except BaseException:
+            self.drop("it could not be opened again", by_code=False)
+            self._loss = loss
+            raise
+        finally:
+            self._returning = False
+        earlier = self._returned.notes if self._returned is not None else ()
+        self._loss, self._returned = None, Return((*earlier, *notes))
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
@@ -202,7 +266,7 @@ class Session:
         interpreter = await self._interpreter(sandbox, places)
         self.runs += 1
         self._ran.add(name)
-        loss, ended = self._loss, None
+        loss, returned, ended = self._loss, self._returned, None
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
@@ -223,7 +287,7 @@ class Session:
         used, fullness, outside, answers = await self._check(sandbox, before, outcome, until)
         left_alone = outcome.alive or outcome.ended or outcome.floods
         if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
-            self.drop("the code was killed")
+            self.drop("the code was killed", by_code=outcome.ending != "lost" or used.oom_kills > 0)
         elif overcrowded(fullness, limits):
             self.drop("there were more files and folders than allowed")
         elif not answers:
@@ -234,7 +298,7 @@ class Session:
                 await interpreter.close()
             ended = self._loss = _end_of(name)
         left = sandbox if self._lease is not None else None
-        return Ran(outcome, used, fullness, outside, loss, ended, left, left is None or not outcome.alive)
+        return Ran(outcome, used, fullness, outside, loss, ended, returned, left, left is None or not outcome.alive)
 
     async def act(self, places: Places, code: str, timeout: float) -> Outcome:
         """Runs code of the server's own in the interpreter of a language, such as what saves its variables.
@@ -252,7 +316,7 @@ class Session:
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
-            self.drop("its sandbox ended")
+            self.drop("its sandbox ended", by_code=False)
         elif not outcome.alive and name in self._interpreters:
             with anyio.CancelScope(shield=True):
                 await self._remove(name)
@@ -369,10 +433,18 @@ class Session:
         self._ran.update(languages)
         self._loss = None
 
-    def told_of(self, losses: Collection[Loss | None]) -> None:
-        """Takes note that a caller has the result of a run that reports these losses, so that later runs need not."""
-        if self._loss in losses:
+    @property
+    def untold(self) -> Sequence[Note]:
+        """What no caller knows yet of losses, and of its return to a state that was put aside."""
+        whole = [self._loss.note] if self._loss is not None and not self._loss.language else []
+        return [*(self._returned.notes if self._returned is not None else ()), *whole]
+
+    def told_of(self, news: Collection[Loss | Return | None]) -> None:
+        """Takes note that a caller has the result of a run that reports this, so that later runs need not."""
+        if self._loss in news:
             self._loss = None
+        if self._returned in news:
+            self._returned = None
 
     async def clear_figures(self) -> None:
         """Empties the folder of figures, if there is a sandbox."""
@@ -403,14 +475,19 @@ class Session:
     def reset(self) -> None:
         """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""
         self.drop("it was reset")
-        self._loss = None
+        self._loss = self._returned = None
 
-    def drop(self, reason: str) -> None:
-        """Drops the sandbox with all its state; the next run starts fresh and reports the reason."""
+    def drop(self, reason: str, *, by_code: bool = True) -> None:
+        """Drops the sandbox with all its state; the next run starts fresh and reports the reason.
+
+        If code had no part in it, it returns to the state that was put aside, if there is one.
+        """
+        if by_code:
+            self.put_aside = None
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
-            self._loss = Loss(f"{reason}; variables and files are lost")
+            self._loss = Loss(reason)
         self._lease = None
         self._interpreters = {}
         self._ran.clear()
@@ -428,7 +505,12 @@ class Session:
 
 
 def _end_of(name: str) -> Loss:
-    return Loss(f"the interpreter of {name} ended; its variables are lost, files are kept", name)
+    return Loss(f"the interpreter of {name} ended", "its variables are lost, files are kept", name)
+
+
+def ending() -> Unavailable:
+    """What a use gets while the server is ending."""
+    return Unavailable("the server is ending", "try again when it is back")
 
 
 def unknown(session_id: str, why: str = "it was closed, or expired") -> UnknownSession:

@@ -100,6 +100,17 @@ class FolderStore(Store):
         file = self._folder / owner / f"{name}{_END}"
         return await self.do(lambda: _remove(file, tag))
 
+    async def rename(self, owner: str, name: str, new: str) -> None:
+        """Gives an object another name, in the place of what has that; does nothing if there is none."""
+        folder = self._folder / owner
+
+        def rename() -> None:
+            with suppress(FileNotFoundError), _locked(folder) as number:
+                os.rename(folder / f"{name}{_END}", folder / f"{new}{_END}")
+                os.fsync(number)
+
+        await self.do(rename)
+
     async def do(self, work: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
         """Does something with files in a thread; `undo` takes it back if nobody waits for it any more.
 

@@ -39,6 +39,8 @@ class Manifest(BaseModel):
     runs: int = Field(ge=0)
     interrupted: bool = False
     """Whether code ran when the server ended, and was interrupted to save it."""
+    untold: tuple[str, ...] = ()
+    """What its caller must know of earlier losses, and does not yet."""
     variables: Mapping[str, Annotated[int, Field(ge=0)]]
     """How many were saved, by language."""
     files: int = Field(ge=0)

@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ from ..base.messages import Note, Step
 from ..base.principal import Principal
 from ..base.results import SavedSession
 from ..base.units import format_size
-from ..profile.sections import SessionLimits
 from . import encoding
 from .encoding import CHUNK, Damaged, Decoder, Encoder
 from .manifest import FORMAT, Manifest
@@ -35,6 +34,17 @@ _AT_ONCE = 8
 """Manifests that are read at once."""
 
 Chunks = AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one owner can have."""
+
+    number: int
+    size: int
+    """Bytes in the store."""
+    age: float
+    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +147,13 @@ class Reader:
 class SavedSessions:
     """All saved sessions; an owner sees, reads and replaces only those of their own."""
 
-    def __init__(self, store: Store, limits: SessionLimits) -> None:
+    def __init__(self, store: Store, bounds: Bounds, kind: str = "") -> None:
+        """What has another `kind` is kept apart, and counts by itself."""
         self._store = store
-        self._most = limits.saved
-        self._most_bytes = limits.saved_size
-        self._oldest = limits.saved_age
+        self._bounds = bounds
+        self._kind = kind
+        self._created: dict[str, dict[Entry, datetime]] = {}
+        """When those in a space were saved that have been read before."""
 
     @property
     def place(self) -> str:
@@ -149,24 +161,27 @@ class SavedSessions:
         return self._store.place
 
     @asynccontextmanager
-    async def writing(self, owner: Principal, name: str) -> AsyncIterator[Writer]:
+    async def writing(
+        self, owner: Principal, name: str, needed: Callable[[str], bool] = lambda name: False
+    ) -> AsyncIterator[Writer]:
         """A new state, which replaces an older one of that name as a whole, or leaves nothing behind.
 
-        Afterwards, what is too old goes, and the oldest of what is too much, but never what is being read.
+        Afterwards, what is too old goes, and the oldest of what is too much, but never what is being read, nor what is
+        `needed`.
         """
-        space = _space(owner)
+        space = self._space(owner)
         async with self._store.create(space, checked_name(name)) as sink:
             await sink.write(encoding.HEAD)
-            yield Writer(sink, self._most_bytes)
+            yield Writer(sink, self._bounds.size)
         try:
-            await self._prune(space, name)
+            await self._prune(space, name, needed)
         except StoreFailed as error:  # the session is saved
             _log.warning("old saved sessions could not be removed: %s", error)
 
     @asynccontextmanager
     async def reading(self, owner: Principal, name: str) -> AsyncIterator[Reader]:
         """A state, which stays readable while the scope lasts; `UnknownState` if there is none of that name."""
-        space = _space(owner)
+        space = self._space(owner)
         async with self._store.open(space, checked_name(name)) as source:
             if source is None:
                 raise UnknownState(f"no session is saved as {quoted(name)}", Step.SAVED_SESSIONS)
@@ -174,20 +189,31 @@ class SavedSessions:
 
     async def all(self, owner: Principal) -> Sequence[Saved]:
         """Those of an owner, the latest first."""
-        return await self._all(_space(owner))
+        return await self._all(self._space(owner))
 
     async def use(self, owner: Principal) -> str:
         """How much an owner has, against the bounds, in words."""
-        entries = await self._store.entries(_space(owner))
+        entries = await self._store.entries(self._space(owner))
         size = format_size(sum(entry.size for entry in entries))
-        return f"{len(entries)} of {self._most}, {size} of {format_size(self._most_bytes)}"
+        return f"{len(entries)} of {self._bounds.number}, {size} of {format_size(self._bounds.size)}"
 
     async def delete(self, owner: Principal, name: str) -> None:
         """Removes a state, and its bytes; `UnknownState` if there is none of that name."""
-        if not await self._store.remove(_space(owner), checked_name(name)):
+        if not await self.remove(owner, name):
             raise UnknownState(f"no session is saved as {quoted(name)}", Step.SAVED_SESSIONS)
 
+    async def remove(self, owner: Principal, name: str) -> bool:
+        """Removes a state, and its bytes, if there is one of that name; returns whether there was."""
+        return await self._store.remove(self._space(owner), checked_name(name))
+
+    async def rename(self, owner: Principal, name: str, new: str) -> None:
+        """Gives a state another name, in the place of what has that; does nothing if there is none."""
+        await self._store.rename(self._space(owner), checked_name(name), checked_name(new))
+
     async def _all(self, space: str) -> list[Saved]:
+        return sorted(await self._read(space, await self._store.entries(space)), key=_age)
+
+    async def _read(self, space: str, entries: Iterable[Entry]) -> list[Saved]:
         found: list[Saved] = []
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -201,22 +227,33 @@ class SavedSessions:
                 found.append(Saved(entry.name, entry.size, None, problem=error.cause))
 
         async with open_tasks() as tasks:
-            for entry in await self._store.entries(space):
+            for entry in entries:
                 tasks.start_soon(read, entry)
-        return sorted(found, key=_age)
+        return found
 
-    async def _prune(self, space: str, latest: str) -> None:
+    async def _prune(self, space: str, latest: str, needed: Callable[[str], bool]) -> None:
         """Removes what is beyond the bounds; the latest one stays, whatever the clocks say.
 
         So does what cannot be read: another server may be able to, or this one at another time.
         """
+        entries = await self._store.entries(space)
+        known = self._created.get(space, {})
+        read = await self._read(space, [entry for entry in entries if entry not in known])
+        new = {Entry(one.name, one.size, one.tag): one.manifest.created for one in read if one.manifest is not None}
+        self._created[space] = readable = new | {entry: known[entry] for entry in entries if entry in known}
         number = size = 0
-        readable = [saved for saved in await self._all(space) if saved.manifest is not None]
-        for saved in sorted(readable, key=lambda saved: (saved.name != latest, _age(saved))):
-            number, size = number + 1, size + saved.size
-            beyond = number > self._most or size > self._most_bytes or _age(saved) > self._oldest
-            if beyond and saved.name != latest:
-                await self._store.remove(space, saved.name, saved.tag)
+        now, bounds = datetime.now(UTC), self._bounds
+        for entry in sorted(readable, key=lambda entry: (entry.name != latest, now - readable[entry])):
+            number, size = number + 1, size + entry.size
+            old = (now - readable[entry]).total_seconds() > bounds.age
+            beyond = number > bounds.number or size > bounds.size or old
+            if beyond and entry.name != latest and not needed(entry.name):
+                await self._store.remove(space, entry.name, entry.tag)
+
+    def _space(self, owner: Principal) -> str:
+        """What is an owner's in a store: no owner can choose that of another, nor a path."""
+        parts = [*filter(None, [self._kind]), owner.issuer, owner.name]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def checked_name(name: str) -> str:
@@ -232,11 +269,6 @@ def checked_name(name: str) -> str:
 def _age(saved: Saved) -> float:
     """Seconds since it was saved; one that cannot be opened is older than all others."""
     return (datetime.now(UTC) - saved.manifest.created).total_seconds() if saved.manifest is not None else math.inf
-
-
-def _space(owner: Principal) -> str:
-    """What is an owner's in a store: no owner can choose that of another, nor a path."""
-    return hashlib.sha256(f"{owner.issuer}\0{owner.name}".encode()).hexdigest()[:32]
 
 
 async def _read_manifest(source: Source, name: str) -> Manifest:

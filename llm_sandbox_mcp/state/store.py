@@ -64,3 +64,7 @@ class Store(ABC):
 
         With `tag`, only the object that has it, and only if nobody reads it.
         """
+
+    @abstractmethod
+    async def rename(self, owner: str, name: str, new: str) -> None:
+        """Gives an object another name, in the place of what has that; does nothing if there is none."""

@@ -65,7 +65,8 @@ class NamedSessions:
         not take the place of a session. The notes say if it was opened for that, or for a use without a result.
         """
 
-        def session() -> str:
+        async def session() -> str:
+            await self._service.keeping.wake(named.owner, named.session_id)
             if not self._service.sessions.is_open(named.session_id):
                 opened = self._service.sessions.open(named.owner, _LANGUAGE)
                 named.news = f"session {named.name} is new: nothing is left of an earlier one of this name"
@@ -76,9 +77,9 @@ class NamedSessions:
             return named.session_id
 
         try:
-            result = await act(session())
+            result = await act(await session())
         except UnknownSession:  # it was closed while this request waited for its turn
-            result = await act(session())
+            result = await act(await session())
         news, named.news = named.news, ""
         return result, [news] if news else []
 

@@ -36,6 +36,7 @@ async def copy_file(
     if arguments.content and (arguments.host_path or arguments.direction == "out"):
         other = "host_path" if arguments.host_path else 'direction "out"'
         raise InvalidArgument(f"content and {other} exclude each other", "leave one of them out")
+    await service.keeping.wake(principal_of(ctx.request), arguments.session_id)
     if arguments.direction == "out":
         if not arguments.session_id:
             raise InvalidArgument('session_id: direction "out" needs one', "send the one that execute_code returned")

@@ -8,6 +8,7 @@ from ...base.errors import InvalidArgument, PolicyDenied, UnknownArtifact, quote
 from ...base.results import Artifact
 from ...base.text import LONGEST_CHARACTER, one_line, whole_end
 from ...service import Service
+from ..access import principal_of
 from ..audience import Context
 from ..content import LONGEST_TEXT, attach, describe_artifacts, describe_kept, item, success
 from ..schemas import Artifacts, GetArtifacts
@@ -28,6 +29,7 @@ async def get_artifacts(service: Service, host_files: bool, ctx: Context, argume
         raise InvalidArgument("names must be one name if offset or length is given", "name the artifact to read")
     if in_part and arguments.save_to:
         raise InvalidArgument("save_to and a part of an artifact exclude each other", "leave out offset and length")
+    await service.keeping.bring_back(principal_of(ctx.request), session_id)
     wanted = _find(service.files.artifacts(session_id), arguments.names)
     ctx.lifespan_context.note_use(ctx, session_id)
     if in_part:

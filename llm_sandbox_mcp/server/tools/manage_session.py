@@ -10,6 +10,7 @@ from ...base.messages import Note
 from ...base.results import SessionInfo
 from ...service import Service
 from ...service.work import Listener
+from ..access import principal_of
 from ..answering import about
 from ..audience import Context
 from ..content import success
@@ -33,7 +34,9 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     if not session_id:
         raise InvalidArgument(f"session_id: {action} needs one", "send the one that execute_code returned")
     notes: Sequence[Note] = ()
-    done = _DONE[action]
+    done, caller = _DONE[action], principal_of(ctx.request)
+    if action != "close":
+        await service.keeping.wake(caller, session_id)
     if action == "interrupt":
         if not await service.sessions.interrupt(session_id):
             done = "nothing to interrupt, as nothing runs"
@@ -43,7 +46,7 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
         await service.sessions.restart(session_id)
     elif action == "reset":
         notes = await service.sessions.reset(session_id)
-    else:
+    elif not await service.keeping.discard(caller, session_id):
         notes = await service.sessions.close(session_id)
     ctx.lifespan_context.note_use(ctx, session_id)
     lines = [f"{done}: {session_id}", *(f"note: {in_words(note)}" for note in notes)]

@@ -1,13 +1,13 @@
 """The actions of `manage_session` on saved sessions: save, open, branch, saved, delete."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
 
 from ...base.errors import InvalidArgument, Unavailable
-from ...base.results import Missing, Opened, SavedSession
+from ...base.results import Missing, Opened, SavedSession, described_contents
 from ...base.text import one_line
 from ...base.units import format_age, format_duration, format_size
 from ...service import Service
@@ -31,6 +31,8 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
         raise InvalidArgument(f"{action} needs a name", step)
     if action in ("save", "branch") and not session_id:
         raise InvalidArgument(f"{action} needs a session_id", "send the one that execute_code returned")
+    if session_id:
+        await service.keeping.wake(caller, session_id)
     if action == "saved":
         found = await states.saved(caller)
         return "\n".join(map(_line, found)) or "no saved sessions", "", {"saved": [*map(_item, found)]}
@@ -50,7 +52,7 @@ async def act(service: Service, ctx: Context, arguments: ManageSession) -> tuple
             with _in_time(arguments.wait_seconds):
                 opened = await states.branch(caller, session_id, progress.line)
     head = f"opened {name}" if action == "open" else f"branched {session_id}"
-    what = _contents(opened.variables, opened.files)
+    what = described_contents(opened.variables, opened.files)
     text = "\n".join((f"{head} as a new session: {what}", *_missing(opened.missing), *_notes(opened)))
     return (
         f"{text}\nsession_id: {opened.session_id}",
@@ -91,13 +93,8 @@ def _line(saved: SavedSession) -> str:
     if saved.problem:
         return f"{saved.name}: cannot be opened: {saved.problem}"
     lost = f", {len(saved.missing)} not saved" if saved.missing else ""
-    what = _contents(saved.variables, saved.files)
+    what = described_contents(saved.variables, saved.files)
     return f"{saved.name}: {what}{lost}, {format_size(saved.size)}, {format_age(saved.age)} old"
-
-
-def _contents(variables: Mapping[str, int], files: int) -> str:
-    kept = [f"{number} variable{'s' * (number != 1)} of {language}" for language, number in variables.items()]
-    return ", ".join((*kept, f"{files} files and folders"))
 
 
 def _missing(missing: Sequence[Missing]) -> list[str]:

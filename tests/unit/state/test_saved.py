@@ -16,7 +16,7 @@ from llm_sandbox_mcp.profile.profile import load_profile
 from llm_sandbox_mcp.state.encoding import HEAD, Encoder, Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
-from llm_sandbox_mcp.state.saved import SavedSessions, checked_name
+from llm_sandbox_mcp.state.saved import Bounds, SavedSessions, checked_name
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,8 @@ NOW = datetime.now(UTC) - timedelta(hours=1)
 
 
 def saved_in(folder: Path, **limits: object) -> SavedSessions:
-    return SavedSessions(FolderStore(folder), load_profile(over={"sessions": limits}).sessions)
+    section = load_profile(over={"sessions": limits}).sessions
+    return SavedSessions(FolderStore(folder), Bounds(section.saved, section.saved_size, section.saved_age))
 
 
 def described(name: str, sections: Sequence[Section], created: datetime | None = None) -> Manifest:

@@ -1,0 +1,203 @@
+"""Sessions that outlive what holds them: they are put aside when they are idle, or the server ends, and their next use
+opens them again."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import anyio
+
+from ..aio.tasks import open_tasks
+from ..backends.base import Sandbox
+from ..base.errors import BadState, SandboxError, UnknownSession, UnknownState
+from ..base.messages import Note, Step
+from ..base.principal import ANONYMOUS, Principal
+from ..base.results import OnProgress, Opened, described_contents
+from ..base.text import one_line
+from ..base.units import format_age
+from ..sessions.session import Session
+from ..state.manifest import Manifest
+from .contents import Contents
+from .parts import Parts
+
+_AT_ONCE = 4
+"""Sessions that are saved at once: more would take longer for each, and at the end of the server the first count."""
+_NAMED = 20
+"""Things that are missing, each with a note of its own; the last note has the number of the others."""
+
+_log = logging.getLogger(__name__)
+
+
+class Keeping:
+    """Puts sessions aside, and opens them again, if the profile says so."""
+
+    def __init__(self, parts: Parts, contents: Contents) -> None:
+        limits = parts.profile.sessions
+        self._on = limits.keep
+        self._seconds = limits.save_timeout
+        self._live = parts.live
+        self._kept = parts.kept
+        self._store = parts.store
+        self._contents = contents
+        self._at_once = anyio.CapacityLimiter(_AT_ONCE)
+        self._ended = False
+        if self._on:
+            self._live.put_aside = self._put_aside
+
+    async def wake(self, caller: Principal, session_id: str) -> None:
+        """Makes a session live if it was put aside, also by another server; its next use opens it.
+
+        Does nothing for any other id. Raises `BadState` if the session cannot be opened.
+        """
+        if not self._on or caller == ANONYMOUS or session_id in self._live or not self._live.ids.valid(session_id):
+            return
+        try:
+            async with self._kept.reading(caller, session_id) as (reader, _):
+                manifest = reader.manifest
+            language, policy = self._contents.frame(manifest)
+        except UnknownState:
+            return
+        except BadState as error:
+            raise _unusable(error) from error
+        if session_id not in self._live:  # nobody else was quicker
+            session = self._live.open(language, policy, caller, session_id, self._open)
+            session.runs = manifest.runs
+
+    async def bring_back(self, caller: Principal, session_id: str) -> None:
+        """Makes a session live as `wake` does, and opens it if its artifacts are not here."""
+        await self.wake(caller, session_id)
+        if session_id in self._live and not self._store.of_session(session_id):
+            session = self._live.get(session_id)
+            if session.put_aside is not None and not session.has_sandbox:
+                async with session.exclusive():
+                    await session.sandbox()
+
+    async def discard(self, caller: Principal, session_id: str) -> bool:
+        """Removes what was put aside of a session that is not live; returns whether there was anything."""
+        if not self._on or caller == ANONYMOUS or session_id in self._live or not self._live.ids.valid(session_id):
+            return False
+        return await self._kept.remove(caller, session_id)
+
+    async def forget(self, session: Session) -> None:
+        """Removes what was put aside of a session that its owner ends, or empties."""
+        session.put_aside = None
+        if self._keeps(session):
+            await self._kept.remove(session.owner, session.id)
+
+    async def use(self, caller: Principal) -> str:
+        """How much of a caller's sessions is put aside, against the bounds, in words."""
+        return await self._kept.use(caller)
+
+    async def end(self) -> None:
+        """Saves all sessions before the server ends, in the time that the profile allows; no new work begins.
+
+        Those that were used last come first. What runs is interrupted after half of the time.
+        """
+        if not self._on or self._ended:
+            return
+        self._ended, sessions = True, self._live.end()
+        with anyio.move_on_after(self._seconds, shield=True) as scope:
+            async with open_tasks() as tasks:
+                for session in sessions:
+                    tasks.start_soon(self._save_last, session)
+                await anyio.sleep(self._seconds / 2)
+                for session in sessions:
+                    session.stop()
+        if scope.cancelled_caught:
+            _log.warning("not all sessions could be saved within sessions.save_timeout")
+
+    def _keeps(self, session: Session) -> bool:
+        return self._on and session.owner != ANONYMOUS
+
+    async def _save_last(self, session: Session) -> None:
+        busy = session.busy
+        try:
+            async with session.exclusive(last=True), self._at_once:
+                await self._save(session, interrupted=busy)
+        except UnknownSession:  # it was closed meanwhile
+            pass
+        except SandboxError as error:
+            _log.warning("a session could not be saved: %s", error)
+
+    async def _put_aside(self, session: Session) -> str:
+        try:
+            async with self._at_once, session.exclusive():
+                await self._save(session)
+                if session.closed:
+                    return ""
+                if session.alone:
+                    self._live.close(session.id)
+                else:
+                    await self._go_on(session)
+        except SandboxError as error:
+            return str(error)
+        return ""
+
+    async def _save(self, session: Session, *, interrupted: bool = False) -> None:
+        """Saves a session that has something which is not saved."""
+        if not self._keeps(session):
+            return
+        sandbox = await session.sandbox() if session.has_sandbox else None
+        if sandbox is None or not session.has(sandbox):
+            if session.put_aside is None:  # code has ended what was saved
+                await self._kept.remove(session.owner, session.id)
+            return
+        async with self._kept.writing(session.owner, session.id, self._live.__contains__) as writer:
+            await self._contents.write(session, sandbox, writer, session.id, tmp=True, interrupted=interrupted)
+        if session.closed:  # its owner ended it meanwhile
+            await self._kept.remove(session.owner, session.id)
+
+    async def _open(
+        self, session: Session, sandbox: Sandbox, loss: str, on_progress: OnProgress | None
+    ) -> Sequence[Note]:
+        """Opens a session in its new sandbox; returns what its caller must know."""
+        began = anyio.current_time()
+        try:
+            async with self._kept.reading(session.owner, session.id) as (reader, ended):
+                opened = await self._contents.read(session, sandbox, reader, on_progress)
+        except (BadState, UnknownState) as error:
+            raise _unusable(error) from error
+        await self._go_on(session)
+        return _notes(opened, reader.manifest, loss, ended, anyio.current_time() - began)
+
+    async def _go_on(self, session: Session) -> None:
+        """Takes note that a session goes on after its state, before anybody can change it."""
+        await self._kept.go_on(session.owner, session.id)
+        session.put_aside = self._open
+
+
+def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: float) -> list[Note]:
+    """What a caller must know of a session that was opened again; `loss` says what ended its last sandbox, if so."""
+    age = max(0.0, (datetime.now(UTC) - manifest.created).total_seconds())
+    what = described_contents(opened.variables, opened.files)
+    if ended and not loss:
+        cause = f"the session was put aside {format_age(age)} ago, and is open again as it was then, with {what}"
+    else:
+        why = loss or "its server ended without saving it"
+        cause = (
+            f"{one_line(why)}; the session is as it was {format_age(age)} ago, after run {manifest.runs}, with {what}"
+        )
+        cause += "; what came after that is lost"
+    again = Note(
+        "opened_again",
+        f"{cause} ({seconds * 1000:.0f} ms)",
+        age=age,
+        seconds=seconds,
+        runs=manifest.runs,
+        lost=not ended or bool(loss),
+        variables=dict(opened.variables),
+        files=opened.files,
+    )
+    notes = [*(Note("earlier", text) for text in manifest.untold), again]
+    if manifest.interrupted:
+        notes.append(
+            Note("interrupted", "code ran when the server ended: it was interrupted, and its result is cancelled")
+        )
+    notes += [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing[:_NAMED]]
+    if (more := len(opened.missing) - _NAMED) > 0:
+        notes.append(Note("not_kept", f"not kept: {more} more variables or files"))
+    return [*notes, *opened.notes]
+
+
+def _unusable(error: SandboxError) -> BadState:
+    return BadState(f"the session cannot be opened again: {error.cause}", Step.OPEN_SESSION)
