@@ -126,6 +126,10 @@ class ArtifactStore:
         """The artifacts of a session, oldest first."""
         return tuple(kept.artifact for (session, _), kept in self._kept.items() if session == session_id)
 
+    def marks(self, session_id: str) -> dict[str, str]:
+        """By name, what is another one for each content of each artifact of a session."""
+        return {name: kept.file.name for (session, name), kept in self._kept.items() if session == session_id}
+
     async def read(self, session_id: str, name: str, offset: int = 0, length: int = -1) -> tuple[Artifact, bytes]:
         """An artifact and its content, or so many bytes of it; `UnknownArtifact` if it is not in the store."""
         unknown = UnknownArtifact(f"unknown artifact {quoted(name)} in this session", Step.OTHER_ARTIFACT)

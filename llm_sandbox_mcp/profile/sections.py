@@ -90,8 +90,17 @@ class SessionLimits(Section):
     saved_size: PositiveSize
     saved_age: PositiveDuration
     keep: bool
+    checkpoint: Literal["never", "run"]
+    undo_kills: bool
     kept: PositiveInt
     save_timeout: PositiveDuration
+
+    @field_validator("checkpoint")
+    @classmethod
+    def _kept_at_all(cls, value: str, others: ValidationInfo) -> str:
+        if value != "never" and not others.data.get("keep", True):
+            raise ValueError('must be "never" unless sessions.keep is true')
+        return value
 
 
 class PoolLimits(Section):

@@ -1,8 +1,9 @@
 """What a session is by value: written into a state, read from one into a new sandbox, or copied to another session."""
 
-from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 
@@ -19,17 +20,27 @@ from ..state import packing
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
 from ..state.packing import Packed
-from ..state.saved import Reader, Writer
+from ..state.saved import Saved
+from ..state.streams import Reader, Writer
 from .parts import Parts
 from .preparation import Preparation
-from .variables import Variables
+from .variables import Changes, Kept, Variables
 
 _AGAIN = "delete it, and save the session again"
 _SMALLEST = 0.001
-_FILES, _ARTIFACTS = "files", "artifacts"
-"""The sections of a state: a tar archive with the variables in it, and the contents of all artifacts."""
+_FILES, _ARTIFACT = "files", "artifact"
+"""The sections of a state: tar archives with the variables in them, and the contents of artifacts."""
 _PIECES = 4
 """Pieces of a stream on their way from one sandbox to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A state of a session that the store has, while the session goes on."""
+
+    manifest: Manifest
+    artifacts: Mapping[str, KeptFile]
+    """By the marks that they have in this server."""
 
 
 class Contents:
@@ -50,46 +61,76 @@ class Contents:
             raise BadState(f"{quoted(manifest.name)} needs {quoted(name, 40)}, which this server does not have")
         return self._languages[name].name, narrow(self._policy, _within(manifest.limits, self._policy))
 
-    async def write(
-        self, session: Session, sandbox: Sandbox, writer: Writer, name: str, *, tmp: bool, interrupted: bool = False
-    ) -> SavedSession:
-        """Writes all that a session has as the state of that name; with `tmp`, also the files in /tmp.
-
-        `interrupted`: its code was interrupted for this.
-        """
+    async def write(self, session: Session, sandbox: Sandbox, writer: Writer, name: str, *, tmp: bool) -> SavedSession:
+        """Writes all that a session has as the state of that name; with `tmp`, also the files in /tmp."""
         writer.begin(_FILES)
         async with self._variables.saved(session, sandbox) as variables:
             packed = await packing.pack(sandbox, variables.reasons, writer.add, tmp=tmp)
             variables.take(packed.reports)
-        await writer.end()
-        artifacts = await self._write_artifacts(session, writer)
+        layers = [await writer.end()]
+        artifacts = await self._write_artifacts(session, writer, {})
+        manifest = self._describe(session, name, variables, packed, layers, [*artifacts.values()])
+        size = await writer.complete(manifest)
+        return Saved(name, size, manifest).described(variables.notes)
 
-        def describe(sections: Sequence[Section]) -> Manifest:
-            return Manifest(
-                format=FORMAT,
-                name=name,
-                created=datetime.now(UTC),
-                version=__version__,
-                language=session.language,
-                runs=session.runs,
-                interrupted=interrupted,
-                untold=tuple(map(str, session.untold)),
-                variables=variables.kept,
-                files=packed.files,
-                missing=(*variables.missing, *packed.missing),
-                limits=_lowered(session.policy, self._policy),
-                artifacts=artifacts,
-                sections=tuple(sections),
-            )
+    async def write_changes(
+        self, session: Session, sandbox: Sandbox, writer: Writer, base: Base | None, *, saved: bool
+    ) -> Base | None:
+        """Writes what has changed since the state that is the base, or all if there is none, as the next one.
 
-        return (await writer.complete(describe)).described(variables.notes)
+        Returns None if nothing has changed, and nothing was written. `saved`: the last call came to its end.
+        """
+        writer.begin(_FILES)
+        async with self._variables.saved(session, sandbox, Changes(saved)) as variables:
+            later = base is not None
+            packed = await packing.pack_changes(sandbox, variables.reasons, writer.add, later=later)
+            variables.take(packed.reports)
+        known = base.artifacts if base is not None else {}
+        same = base is not None and packed.unchanged and base.manifest.untold == tuple(map(str, session.untold))
+        if same and not session.interrupted and known.keys() == set(self._store.marks(session.id).values()):
+            return None
+        layers = [*(base.manifest.layers if base is not None else ()), await writer.end()]
+        artifacts = await self._write_artifacts(session, writer, known)
+        manifest = self._describe(session, session.id, variables, packed, layers, [*artifacts.values()], base)
+        await writer.complete(manifest)
+        return Base(manifest, artifacts)
+
+    def _describe(
+        self,
+        session: Session,
+        name: str,
+        variables: Kept,
+        packed: Packed,
+        layers: Sequence[Section],
+        artifacts: Sequence[KeptFile],
+        base: Base | None = None,
+    ) -> Manifest:
+        earlier = base.manifest.missing if base is not None else ()
+        # What is packed again names only what has changed.
+        still_missing = [one for one in earlier if not one.language and one not in packed.missing]
+        return Manifest(
+            format=FORMAT,
+            name=name,
+            created=datetime.now(UTC),
+            version=__version__,
+            language=session.language,
+            runs=session.runs,
+            interrupted=session.interrupted,
+            untold=tuple(map(str, session.untold)),
+            variables=variables.kept,
+            files=packed.files,
+            missing=(*variables.missing, *packed.missing, *still_missing),
+            limits=_lowered(session.policy, self._policy),
+            artifacts=tuple(artifacts),
+            layers=tuple(layers),
+        )
 
     async def read(self, session: Session, sandbox: Sandbox, reader: Reader, on_progress: OnProgress | None) -> Opened:
         """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit."""
         manifest = reader.manifest
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: {manifest.files} files")
-        libraries, lost = await _unpack(session, sandbox, lambda: reader.section(_FILES))
+        libraries, lost = await _unpack(session, sandbox, [partial(reader.section, layer) for layer in manifest.layers])
         for known in [self._languages[one] for one in libraries if one in self._languages]:
             await self._installer.check_installed(sandbox, await self._preparation.places(known))
         notes = await self._read_artifacts(session, reader)
@@ -115,35 +156,33 @@ class Contents:
         missing = (*variables.missing, *packed.missing, *lost, *opened.missing)
         return Opened(second.id, second.language, opened.kept, packed.files, missing, (*variables.notes, *opened.notes))
 
-    async def _write_artifacts(self, session: Session, writer: Writer) -> tuple[KeptFile, ...]:
-        kept: list[KeptFile] = []
-        writer.begin(_ARTIFACTS)
-        for artifact in self._store.of_session(session.id):
+    async def _write_artifacts(
+        self, session: Session, writer: Writer, known: Mapping[str, KeptFile]
+    ) -> dict[str, KeptFile]:
+        """Writes the artifacts of a session that are not known; returns all by their marks."""
+        kept: dict[str, KeptFile] = {}
+        for name, mark in self._store.marks(session.id).items():
+            if mark in known:
+                kept[mark] = known[mark]
+                continue
             try:
-                _, content = await self._store.read(session.id, artifact.name)
+                _, content = await self._store.read(session.id, name)
             except UnknownArtifact:  # it made room for others meanwhile
                 continue
+            writer.begin(_ARTIFACT)
             await writer.add(content)
-            kept.append(KeptFile(name=artifact.name, size=len(content)))
-        await writer.end()
-        return tuple(kept)
+            kept[mark] = KeptFile(name=name, content=await writer.end())
+        return kept
 
     async def _read_artifacts(self, session: Session, reader: Reader) -> list[Note]:
         """Stores the artifacts of a state; returns a note if there is no room for all of them."""
-        content, left = bytearray(), deque(reader.manifest.artifacts)
-        if not all(is_inner(file.name) for file in left):
+        artifacts = reader.manifest.artifacts
+        if not all(is_inner(file.name) for file in artifacts):
             raise BadState(f"{quoted(reader.manifest.name)} is damaged: an artifact has an impossible name", _AGAIN)
-        async for piece in reader.section(_ARTIFACTS):
-            content += piece
-            while left and len(content) >= left[0].size:
-                file = left.popleft()
-                await self._store.put(session, file.name, bytes(content[: file.size]))
-                del content[: file.size]
-        if any(file.size for file in left):
-            raise BadState(f"{quoted(reader.manifest.name)} is damaged: artifacts are missing", _AGAIN)
-        for file in left:  # they are empty
-            await self._store.put(session, file.name, b"")
-        lost = len(reader.manifest.artifacts) - len(self._store.of_session(session.id))
+        for file in artifacts:
+            content = b"".join([piece async for piece in reader.section(file.content)])
+            await self._store.put(session, file.name, content)
+        lost = len(artifacts) - len(self._store.of_session(session.id))
         if lost <= 0:
             return []
         cause = f"{lost} artifacts of the saved session are not back: there is no room for them"
@@ -152,10 +191,10 @@ class Contents:
 
 
 async def _unpack(
-    session: Session, sandbox: Sandbox, content: packing.Content
+    session: Session, sandbox: Sandbox, layers: Sequence[packing.Content]
 ) -> tuple[Sequence[str], Sequence[Missing]]:
     """Unpacks files into a new session; returns the languages that have libraries, and the files that are missing."""
-    languages, missing = await packing.unpack(sandbox, content)
+    languages, missing = await packing.unpack(sandbox, layers)
     for name in languages:
         await session.use_libraries(name, ())  # an interpreter that waits has not seen them
     return languages, missing
@@ -175,7 +214,7 @@ async def _pass_on(
     async def fill() -> None:
         with receive:
             try:
-                lost.extend((await _unpack(second, sandbox, content))[1])
+                lost.extend((await _unpack(second, sandbox, [content]))[1])
             except SandboxError as error:
                 failed.append(error)
                 return

@@ -3,7 +3,9 @@ opens them again."""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -17,7 +19,7 @@ from ..base.text import one_line
 from ..base.units import format_age
 from ..sessions.session import Session
 from ..state.manifest import Manifest
-from .contents import Contents
+from .contents import Base, Contents
 from .parts import Parts
 
 _AT_ONCE = 4
@@ -25,7 +27,20 @@ _AT_ONCE = 4
 _NAMED = 20
 """Things that are missing, each with a note of its own; the last note has the number of the others."""
 
+_LAYERS = 32
+"""Layers of a state at most: then it is saved as a whole again, since each of them takes time when it is opened."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is saved already of a session in a sandbox."""
+
+    sandbox: Sandbox
+    base: Base | None = None
+    saved: bool = False
+    """Whether what was packed last is saved."""
 
 
 class Keeping:
@@ -39,10 +54,17 @@ class Keeping:
         self._kept = parts.kept
         self._store = parts.store
         self._contents = contents
+        self._tasks = parts.tasks
+        self._checkpoints = limits.checkpoint == "run"
+        self._tracks = WeakKeyDictionary[Session, _Track]()
+        self._due: set[str] = set()
+        """The sessions that are saved as soon as nobody uses them."""
         self._at_once = anyio.CapacityLimiter(_AT_ONCE)
         self._ended = False
         if self._on:
             self._live.put_aside = self._put_aside
+        if self._checkpoints:
+            self._live.after_use = self._save_soon
 
     async def wake(self, caller: Principal, session_id: str) -> None:
         """Makes a session live if it was put aside, also by another server; its next use opens it.
@@ -110,10 +132,10 @@ class Keeping:
         return self._on and session.owner != ANONYMOUS
 
     async def _save_last(self, session: Session) -> None:
-        busy = session.busy
+        session.interrupted = session.busy
         try:
             async with session.exclusive(last=True), self._at_once:
-                await self._save(session, interrupted=busy)
+                await self._save(session)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
@@ -121,20 +143,45 @@ class Keeping:
 
     async def _put_aside(self, session: Session) -> str:
         try:
-            async with self._at_once, session.exclusive():
-                await self._save(session)
-                if session.closed:
+            async with self._at_once:
+                if session.busy:
                     return ""
-                if session.alone:
-                    self._live.close(session.id)
-                else:
-                    await self._go_on(session)
+                async with session.exclusive():
+                    await self._save(session)
+                    if session.closed:
+                        return ""
+                    if session.alone:
+                        self._live.close(session.id)
+                    else:
+                        await self._go_on(session)
         except SandboxError as error:
             return str(error)
         return ""
 
-    async def _save(self, session: Session, *, interrupted: bool = False) -> None:
-        """Saves a session that has something which is not saved."""
+    def _save_soon(self, session: Session) -> None:
+        if session.id not in self._due and self._keeps(session):
+            self._due.add(session.id)
+            self._tasks.start_soon(self._checkpoint, session)
+
+    async def _checkpoint(self, session: Session) -> None:
+        """Saves a session that goes on; it is broken off if somebody uses the session, and tried again after that."""
+        try:
+            with anyio.CancelScope() as scope:
+                async with session.spare(scope):
+                    self._due.discard(session.id)  # what is done from here on is saved the next time
+                    async with self._at_once:
+                        await self._save(session, live=True)
+        except UnknownSession:  # it was closed meanwhile
+            pass
+        except SandboxError as error:
+            _log.warning("a session could not be saved after a run: %s", error)
+        except Exception:
+            _log.exception("a session could not be saved after a run")
+        finally:
+            self._due.discard(session.id)
+
+    async def _save(self, session: Session, *, live: bool = False) -> None:
+        """Saves a session, if it has anything that is not saved; `live`: it goes on."""
         if not self._keeps(session):
             return
         sandbox = await session.sandbox() if session.has_sandbox else None
@@ -142,10 +189,29 @@ class Keeping:
             if session.put_aside is None:  # code has ended what was saved
                 await self._kept.remove(session.owner, session.id)
             return
-        async with self._kept.writing(session.owner, session.id, self._live.__contains__) as writer:
-            await self._contents.write(session, sandbox, writer, session.id, tmp=True, interrupted=interrupted)
+        if self._checkpoints:
+            await self._save_changes(session, sandbox, live=live)
+        else:
+            async with self._kept.writing(session.owner, session.id, self._live.__contains__) as writer:
+                await self._contents.write(session, sandbox, writer, session.id, tmp=True)
         if session.closed:  # its owner ended it meanwhile
             await self._kept.remove(session.owner, session.id)
+        elif live:
+            session.put_aside = self._open
+
+    async def _save_changes(self, session: Session, sandbox: Sandbox, *, live: bool) -> None:
+        track = self._tracks.get(session)
+        full = track is not None and track.base is not None and len(track.base.manifest.layers) >= _LAYERS
+        if track is None or track.sandbox is not sandbox or full:
+            track = self._tracks[session] = _Track(sandbox)
+        saved, track.saved = track.saved, False
+        async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
+            base = await self._contents.write_changes(session, sandbox, writer, track.base, saved=saved)
+        if base is not None:
+            track.base = base
+        elif not live:
+            await self._kept.end(session.owner, session.id)
+        track.saved = True
 
     async def _open(
         self, session: Session, sandbox: Sandbox, loss: str, on_progress: OnProgress | None

@@ -24,6 +24,14 @@ _FRESH = "run code in it first"
 _UNABLE = "this language cannot save them"
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """That only changes are to be saved."""
+
+    saved: bool
+    """Whether those that were packed the last time are saved."""
+
+
 @dataclass(slots=True)
 class Kept:
     """What became of the variables of a session, in all of its languages."""
@@ -57,14 +65,17 @@ class Variables:
         self._preparation = preparation
 
     @asynccontextmanager
-    async def saved(self, session: Session, sandbox: Sandbox) -> AsyncIterator[Kept]:
+    async def saved(self, session: Session, sandbox: Sandbox, changes: Changes | None = None) -> AsyncIterator[Kept]:
         """Lets each interpreter of a session write its variables into a folder in the sandbox, for the scope."""
         variables, reasons = Kept(), dict[str, str]()
         if session.loss is not None and session.loss.language:
             variables.add(session.loss.language, Report(), "its interpreter ended")
         able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
         try:
-            await packing.make_folders(sandbox, able)
+            if changes is None:
+                await packing.make_folders(sandbox, able)
+            else:
+                await packing.begin_changes(sandbox, able, saved=changes.saved)
             for name in session.used:
                 state = able.get(name)
                 reasons[name] = await self._act(session, name, state.save) if state else _UNABLE

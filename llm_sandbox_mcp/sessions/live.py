@@ -45,6 +45,8 @@ class LiveSessions:
         self.put_aside: Callable[[Session], Awaitable[str]] | None = None
         """Saves the state of an idle session and closes it, unless somebody uses it meanwhile; returns why that
         failed, if it did."""
+        self.after_use: Callable[[Session], None] | None = None
+        """Called when somebody has used a session."""
         self._leaving: dict[str, bool] = {}
         """The sessions that are put aside now, and whether to make room."""
         self._failed: dict[str, int] = {}
@@ -80,7 +82,18 @@ class LiveSessions:
                 busy = all(session.busy for session in self._live.values())
                 raise _full(self._limits.max, room, "busy" if busy else "busy, or were used more than once")
         named = session_id or self.ids.new()
-        session = Session(named, owner, self._pool, policy, language, self._starts, self._overtime, put_aside)
+        session = Session(
+            named,
+            owner,
+            self._pool,
+            policy,
+            language,
+            self._starts,
+            self._overtime,
+            put_aside,
+            undoes_kills=self._limits.undo_kills,
+        )
+        session.after_use = self.after_use
         if oldest is not None:
             self._let_go(oldest, for_room=True)
         self._live[session.id] = session

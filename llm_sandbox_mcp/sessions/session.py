@@ -31,6 +31,9 @@ _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 _OWN_OUTPUT = 1 << 16
 """Bytes that code of the server's own may print: none, unless code of the session makes it print."""
 
+_SPARE = 0.02
+"""Seconds that a use waits at most for what the server does in spare time, which is broken off then."""
+
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
 
@@ -96,8 +99,11 @@ class Session:
         starts: RateLimit,
         overtime: Overtime,
         put_aside: Reopen | None = None,
+        *,
+        undoes_kills: bool = False,
     ) -> None:
-        """`put_aside`: it had been closed, and its first use opens its state again."""
+        """`put_aside`: it had been closed, and its first use opens its state again. `undoes_kills`: it also returns to
+        its last state that was put aside if code had to be killed."""
         if put_aside is None:
             starts.take()
         self.id = session_id
@@ -110,6 +116,13 @@ class Session:
         self.closed = False
         self.ending = False
         """Whether the server is ending, so that nobody else gets its turn."""
+        self._undoes_kills = undoes_kills
+        self.interrupted = False
+        """Whether its code was interrupted because the server is ending."""
+        self.after_use: Callable[[Session], None] | None = None
+        """Called when somebody has used it."""
+        self._spare: anyio.CancelScope | None = None
+        """What the server does in spare time while it has the turn."""
         self.put_aside = put_aside
         """Opens its last state that was put aside; None if there is none that it would return to after a loss."""
         self._returning = False
@@ -178,6 +191,7 @@ class Session:
         """
         self.join()
         self.uses += 1
+        self._hurry()
         try:
             async with self._turn:
                 if self.closed:
@@ -198,8 +212,37 @@ class Session:
                     self._take_back = None
         finally:
             self.leave()
-            if self._lease is not None and not self.busy:
-                self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
+            self._watch()
+            if self.after_use is not None and not (self.closed or self.ending):
+                self.after_use(self)
+
+    @asynccontextmanager
+    async def spare(self, scope: anyio.CancelScope) -> AsyncIterator[None]:
+        """Holds the turn for what the server does in spare time, in a scope: it ends soon once somebody waits.
+
+        This is no use: neither when it was used last changes, nor how long the processes that it left may go on.
+        """
+        async with self._turn:
+            if self.closed or self.ending:
+                raise unknown(self.id)
+            deadline, self._spare = self._deadline, scope
+            if self.busy:
+                self._hurry()
+            if self._lease is not None:
+                self._overtime.forget(self._lease.sandbox)
+            try:
+                yield
+            finally:
+                self._deadline, self._spare = deadline, None
+                self._watch()
+
+    def _hurry(self) -> None:
+        if self._spare is not None:
+            self._spare.deadline = min(self._spare.deadline, anyio.current_time() + _SPARE)
+
+    def _watch(self) -> None:
+        if self._lease is not None and not self.busy:
+            self._overtime.watch(self._lease.sandbox, self._deadline, self._end_overtime)
 
     async def sandbox(self, language: str = "", on_progress: OnProgress | None = None) -> Sandbox:
         """The session's sandbox; interpreters that ended since the last run are removed.
@@ -475,6 +518,7 @@ class Session:
     def reset(self) -> None:
         """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""
         self.drop("it was reset")
+        self.put_aside = None
         self._loss = self._returned = None
 
     def drop(self, reason: str, *, by_code: bool = True) -> None:
@@ -482,7 +526,7 @@ class Session:
 
         If code had no part in it, it returns to the state that was put aside, if there is one.
         """
-        if by_code:
+        if by_code and not self._undoes_kills:
             self.put_aside = None
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)

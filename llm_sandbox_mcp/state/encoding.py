@@ -7,7 +7,6 @@ put together from two states do not match their checksums, and no chunk becomes 
 
 import hashlib
 import struct
-from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +38,8 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
+    object: str = ""
+    """The object of the store that it is in; empty for that of its manifest."""
     start: int = Field(ge=0, lt=1 << 60)
     """Where its first chunk begins."""
     chunks: int = Field(ge=0, lt=1 << 40)
@@ -56,31 +57,23 @@ class Encoder:
 
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
         self._at = len(HEAD)
-        self._sections: list[Section] = []
         self._checksum = _hash()
+        self.section: Section
+        """The last one that was begun, as far as it is written."""
 
-    @property
-    def sections(self) -> Sequence[Section]:
-        """The sections so far."""
-        return self._sections
-
-    def begin(self, name: str) -> None:
-        """Begins a section; all chunks that follow belong to it."""
+    def begin(self, name: str, object_name: str = "") -> None:
+        """Begins a section in an object; all chunks that follow belong to it."""
         self._checksum = _hash()
-        self._sections.append(Section(name=name, start=self._at, chunks=0, size=0, checksum=self._checksum.hexdigest()))
+        empty = self._checksum.hexdigest()
+        self.section = Section(name=name, object=object_name, start=self._at, chunks=0, size=0, checksum=empty)
 
     def chunk(self, data: bytes) -> bytes:
         """The bytes of one chunk with this data, at most `CHUNK` of it."""
         record = self._record(self._compressor.compress(data))
-        section = self._sections[-1]
         self._checksum.update(record[_PLACE.size - 4 : RECORD_SIZE])
-        self._sections[-1] = section.model_copy(
-            update={
-                "chunks": section.chunks + 1,
-                "size": section.size + len(data),
-                "checksum": self._checksum.hexdigest(),
-            }
-        )
+        chunks, size = self.section.chunks + 1, self.section.size + len(data)
+        update = {"chunks": chunks, "size": size, "checksum": self._checksum.hexdigest()}
+        self.section = self.section.model_copy(update=update)
         return record
 
     def end(self, manifest: bytes) -> bytes:

@@ -8,10 +8,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 from ..base.results import Missing
 from .encoding import Section
 
-FORMAT = 1
+FORMAT = 2
 """The version of the manifest and of everything that it describes."""
 
 _ARTIFACTS = 100_000
+_LAYERS = 1000
 
 
 class KeptFile(BaseModel):
@@ -20,7 +21,7 @@ class KeptFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    size: int = Field(ge=0, lt=1 << 60)
+    content: Section
 
 
 class Manifest(BaseModel):
@@ -50,8 +51,10 @@ class Manifest(BaseModel):
     limits: Mapping[str, FiniteFloat] = {}
     """The limits that its caller had lowered."""
     artifacts: Annotated[tuple[KeptFile, ...], Field(max_length=_ARTIFACTS)] = ()
-    sections: tuple[Section, ...]
+    layers: Annotated[tuple[Section, ...], Field(min_length=1, max_length=_LAYERS)]
+    """Its files, with the variables: the first has all of them, those that follow what has changed since."""
 
-    def section(self, name: str) -> Section | None:
-        """The section of that name, if there is one."""
-        return next((section for section in self.sections if section.name == name), None)
+    @property
+    def objects(self) -> set[str]:
+        """The objects of the store that have its contents."""
+        return {section.object for section in (*self.layers, *(file.content for file in self.artifacts))}

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from ..profile.sections import SessionLimits
+from .bounds import Bounds
 from .folder import FolderStore
 from .kept import KeptSessions
-from .saved import Bounds, SavedSessions
+from .saved import SavedSessions
 
 
 def saved_sessions(limits: SessionLimits, folder: Path) -> SavedSessions:
