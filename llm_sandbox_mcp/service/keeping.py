@@ -2,7 +2,7 @@
 opens them again."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
@@ -119,17 +119,22 @@ class Keeping:
             return
         self._ended, sessions = True, self._live.end()
         with anyio.move_on_after(self._seconds, shield=True) as scope:
-            async with open_tasks() as tasks:
-                for session in sessions:
-                    tasks.start_soon(self._save_last, session)
-                await anyio.sleep(self._seconds / 2)
-                for session in sessions:
-                    session.stop()
+            async with open_tasks() as interrupting:
+                interrupting.start_soon(self._interrupt, sessions)
+                async with open_tasks() as saving:
+                    for session in sessions:
+                        saving.start_soon(self._save_last, session)
+                interrupting.cancel_scope.cancel()
         if scope.cancelled_caught:
             _log.warning("not all sessions could be saved within sessions.save_timeout")
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
+
+    async def _interrupt(self, sessions: Iterable[Session]) -> None:
+        await anyio.sleep(self._seconds / 2)
+        for session in sessions:
+            session.stop()
 
     async def _save_last(self, session: Session) -> None:
         session.interrupted = session.busy
@@ -243,7 +248,7 @@ def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: 
         cause = (
             f"{one_line(why)}; the session is as it was {format_age(age)} ago, after run {manifest.runs}, with {what}"
         )
-        cause += "; what came after that is lost"
+        cause += f"; what came after that{'' if loss else ', if anything,'} is lost"
     again = Note(
         "opened_again",
         f"{cause} ({seconds * 1000:.0f} ms)",

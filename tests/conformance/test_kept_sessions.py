@@ -1,0 +1,273 @@
+"""Sessions that are put aside, and opened again by their ids, on every backend."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp import Profile
+from llm_sandbox_mcp.base.errors import SandboxLost, UnknownSession, UnknownState
+from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.service.ask import Ask
+from llm_sandbox_mcp.state.opening import kept_sessions
+from llm_sandbox_mcp.testing.asking import execute
+from llm_sandbox_mcp.testing.profiles import MIB, changed
+from llm_sandbox_mcp.wiring import open_service
+
+from ..containers.engines import until
+from .test_saved_sessions import VARIABLES
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 120
+"""Seconds for one test; its longest waits are for a pod."""
+
+
+@pytest.fixture
+def changes(folder: Path) -> dict[str, Mapping[str, object]]:
+    return {"sessions": {"keep": True, "store": str(folder / "kept"), "save_timeout": 30.0}}
+
+
+@asynccontextmanager
+async def serving(profile: Profile, **sessions: object) -> AsyncIterator[Service]:
+    """A server, which ends with the scope as one that is asked to end."""
+    with anyio.fail_after(LIMIT):
+        async with open_service(changed(profile, sessions=sessions)) as service:
+            yield service
+
+
+async def put_aside(service: Service, session_id: str) -> None:
+    """Waits until a session is no longer live."""
+    await until(lambda: not service.sessions.is_open(session_id), LIMIT)
+
+
+async def saved(service: Service, session_id: str, runs: int) -> None:
+    """Waits until a session is saved as it is after so many runs."""
+    kept = kept_sessions(service.profile.sessions, Path(service.profile.sessions.store))
+    while True:
+        try:
+            async with kept.reading(USER, session_id) as (reader, _):
+                if reader.manifest.runs >= runs:
+                    return
+        except UnknownState:
+            pass
+        await anyio.sleep(0.01)
+
+
+async def lose_sandbox(service: Service, session_id: str) -> None:
+    """Ends the sandbox of a session from outside, as an engine that fails does."""
+    sandbox = await service.keeping._live.get(session_id).sandbox()
+    await sandbox.kill()
+    await until(lambda: not sandbox.alive, LIMIT)
+
+
+def notes(run: Execution, code: str) -> list[str]:
+    return [note for note in run.notes if note.code == code]
+
+
+@pytest.mark.parametrize("language", VARIABLES)
+@pytest.mark.in_turns
+async def test_an_idle_session_is_put_aside_and_its_next_use_opens_it(profile: Profile, language: str) -> None:
+    made, asked, answer = VARIABLES[language]
+    async with serving(profile, idle_timeout=0.5) as service:
+        first = await execute(service, made, language=language)
+        assert first.status == "ok", first
+        await put_aside(service, first.session_id)
+        again = await execute(service, asked, language=language, session_id=first.session_id)
+        assert (again.status, (again.result or again.stdout.text).strip()) == ("ok", answer), again
+        assert (again.session_id, again.session_state) == (first.session_id, "kept")
+        [note] = notes(again, "opened_again")
+        assert note.startswith("the session was put aside ")
+        assert f" of {language}, " in note
+        await put_aside(service, first.session_id)
+        assert not service.sessions.list()
+
+
+async def test_another_server_goes_on_with_what_one_had_when_it_ended(profile: Profile) -> None:
+    code = """
+import os, socket
+x = [1]
+y = x
+opened = socket.socket()
+os.mkdir("deep")
+with open("deep/file", "w") as file:
+    file.write("content")
+with open("/tmp/file", "w") as file:
+    file.write("of tmp")
+"""
+    async with serving(profile) as service:
+        first = await execute(service, code)
+        assert first.status == "ok", first
+    look = 'y.append(2); x, open("deep/file").read(), open("/tmp/file").read()'
+    async with serving(profile) as service:
+        assert not service.sessions.list()
+        again = await execute(service, look, session_id=first.session_id)
+        assert again.result == "([1, 2], 'content', 'of tmp')", again
+        assert notes(again, "not_kept") == [
+            "not kept: python: opened (socket.socket): cannot pickle 'socket' object",
+        ]
+        assert service.files.artifacts(first.session_id)[0].name == "deep/file"
+        assert (await execute(service, "x", session_id=first.session_id)).notes == ()
+    async with serving(profile) as service:
+        once_more = await execute(service, "x", session_id=first.session_id)
+        assert once_more.result == "[1, 2]"
+        await service.sessions.close(first.session_id)
+    async with serving(profile) as service:
+        with pytest.raises(UnknownSession):
+            await execute(service, "x", session_id=first.session_id)
+    assert not [path for path in Path(profile.sessions.store).rglob("*") if path.is_file()]
+
+
+async def test_nobody_else_gets_it_and_nothing_is_kept_of_callers_that_nobody_knows(profile: Profile) -> None:
+    async with serving(profile) as service:
+        first = await execute(service, "x = 1")
+        unknown = await service.run(Ask(caller=ANONYMOUS, code="x = 2"))
+    async with serving(profile) as service:
+        for caller, session in ((TOKEN, first), (ANONYMOUS, first), (ANONYMOUS, unknown), (USER, unknown)):
+            with pytest.raises(UnknownSession):
+                await service.run(Ask(caller=caller, code="x", session_id=session.session_id))
+        assert (await execute(service, "x", session_id=first.session_id)).result == "1"
+
+
+async def test_a_session_that_is_used_while_it_is_put_aside_goes_on(profile: Profile) -> None:
+    async with serving(profile, idle_timeout=0.3) as service:
+        session_id = (await execute(service, "import os\nbig = os.urandom(4 << 20)\nn = 0")).session_id
+        for number in range(1, 7):
+            # At another moment each time: before, while and after it is put aside.
+            await anyio.sleep(0.24 + 0.03 * number)
+            assert (await execute(service, "n += 1; n", session_id=session_id)).result == str(number)
+
+
+CHANGES = (
+    "import os; os.makedirs('a/b'); open('a/b/c', 'w').write('1'); open('kept', 'w').write('kept'); x = [1]; y = x",
+    "y.append(2)",
+    "open('a/b/c', 'w').write('22'); open('a/new', 'w').close(); os.chmod('kept', 0o600)",
+    "os.remove('a/b/c'); os.rmdir('a/b'); open('a/b', 'w').write('a file now'); os.link('kept', 'linked')",
+    "os.remove('a/new'); os.makedirs('a/new/deep'); os.rename('a', 'moved'); z = y; del x",
+    "os.symlink('moved/b', 'link'); open('/tmp/t', 'w').write('t')",
+)
+STATE = """
+import os
+found = sorted(os.path.join(place, name) for place, folders, files in os.walk(".") for name in [*folders, *files])
+(found, open("link").read(), oct(os.stat("kept").st_mode), os.stat("linked").st_nlink, open("/tmp/t").read(), y, z is y)
+"""
+
+
+async def test_after_each_run_what_changed_is_saved_and_a_lost_sandbox_returns_to_it(profile: Profile) -> None:
+    async with serving(profile, checkpoint="run") as service:
+        session_id = ""
+        for number, code in enumerate(CHANGES, 1):
+            run = await execute(service, code, session_id=session_id)
+            assert (run.status, notes(run, "started_fresh")) == ("ok", []), run
+            session_id = run.session_id
+            await saved(service, session_id, number)
+        before = (await execute(service, STATE, session_id=session_id)).result
+        assert before is not None
+        assert "a file now" in before
+        await saved(service, session_id, len(CHANGES) + 1)
+        await lose_sandbox(service, session_id)
+        again = await execute(service, STATE, session_id=session_id)
+        assert again.result == before
+        [note] = notes(again, "opened_again")
+        assert f"after run {len(CHANGES) + 1}, " in note
+        assert "what came after that is lost" in note
+        assert not notes(again, "started_fresh")
+
+
+async def test_a_server_that_is_killed_loses_no_more_than_what_it_says(profile: Profile, folder: Path) -> None:
+    async with serving(profile, checkpoint="run") as service:
+        session_id = (await execute(service, "x = 1")).session_id
+        await saved(service, session_id, 1)
+        await execute(service, "x = 2", session_id=session_id)
+        await saved(service, session_id, 2)
+        # What a killed server leaves: the store as it is now.
+        others = changed(service.profile, sessions={"store": str(folder / "others")})
+        await anyio.to_thread.run_sync(copy, Path(profile.sessions.store), folder / "others")
+    async with serving(others) as service:
+        again = await execute(service, "x", session_id=session_id)
+        assert again.result == "2"
+        [note] = notes(again, "opened_again")
+        assert note.startswith("its server ended without saving it; the session is as it was ")
+        assert "after run 2, " in note
+        assert "what came after that, if anything, is lost" in note
+
+
+def copy(source: Path, target: Path) -> None:
+    """A copy of a folder, as it is at one moment as far as whoever writes there uses new names."""
+    import shutil
+
+    shutil.copytree(source, target)
+
+
+async def test_without_checkpoints_a_lost_sandbox_returns_to_what_was_put_aside_last(profile: Profile) -> None:
+    async with serving(profile) as service:
+        session_id = (await execute(service, "x = 1")).session_id
+        await lose_sandbox(service, session_id)
+        again = await execute(service, "x = 10", session_id=session_id)
+        assert notes(again, "started_fresh")
+    async with serving(profile) as service:
+        await execute(service, "x += 1", session_id=session_id)
+        await lose_sandbox(service, session_id)
+        again = await execute(service, "x", session_id=session_id)
+        assert again.result == "10"
+        assert [note for note in notes(again, "opened_again") if "what came after that is lost" in note]
+
+
+KILLED = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+
+
+@pytest.mark.parametrize("undo", [False, True])
+async def test_code_that_is_killed_costs_its_session_unless_the_profile_undoes_that(
+    profile: Profile, undo: bool
+) -> None:
+    quick = changed(profile, limits={"grace": 0.2})
+    async with serving(quick, checkpoint="run", undo_kills=undo) as service:
+        session_id = (await execute(service, "x = 1")).session_id
+        await saved(service, session_id, 1)
+        killed = await execute(service, KILLED, session_id=session_id, timeout=0.5)
+        assert killed.status == "timeout"
+        again = await execute(service, "globals().get('x')", session_id=session_id)
+        assert again.result == ("1" if undo else None)
+        assert bool(notes(again, "opened_again")) is undo
+        assert bool(notes(again, "started_fresh")) is not undo
+
+
+async def test_a_sandbox_that_is_lost_while_code_runs_ends_the_run_and_the_next_one_finds_the_last_state(
+    profile: Profile,
+) -> None:
+    async with serving(profile, checkpoint="run") as service:
+        session_id = (await execute(service, "x = 1")).session_id
+        await saved(service, session_id, 1)
+        began = anyio.Event()
+
+        async def heard(_stream: str, _text: str) -> None:
+            began.set()
+
+        async def run() -> None:
+            with pytest.raises(SandboxLost):
+                await execute(
+                    service, "x = 2\nprint(1)\nimport time\ntime.sleep(60)", session_id=session_id, on_output=heard
+                )
+
+        sandbox = await service.keeping._live.get(session_id).sandbox()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await began.wait()
+            await sandbox.kill()
+        assert (await execute(service, "x", session_id=session_id)).result == "1"
+
+
+async def test_a_session_that_does_not_fit_todays_profile_is_refused_by_name_and_stays(profile: Profile) -> None:
+    async with serving(profile) as service:
+        session_id = (await execute(service, "import os\nopen('large', 'wb').write(os.urandom(9 << 20))")).session_id
+    async with serving(changed(profile, limits={"disk": 4 * MIB})) as service:
+        for _ in range(2):
+            with pytest.raises(Exception, match="the session cannot be opened again: the files do not fit"):
+                await execute(service, "1", session_id=session_id)
+    async with serving(profile) as service:
+        size = await execute(service, "import os\nos.stat('large').st_size", session_id=session_id)
+        assert size.result == str(9 << 20)
