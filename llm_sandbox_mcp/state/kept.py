@@ -24,9 +24,11 @@ class KeptSessions:
 
         Afterwards, what is beyond the bounds goes, but not the states of sessions that are `needed`.
         """
-        async with self._states.writing(owner, session_id, lambda name: needed(name.removesuffix(_LIVE))) as writer:
+        other = f"{session_id}{_LIVE}"
+        async with self._states.writing(
+            owner, session_id, lambda name: needed(name.removesuffix(_LIVE)), other=other
+        ) as writer:
             yield writer
-        await self._states.remove(owner, f"{session_id}{_LIVE}")
 
     @asynccontextmanager
     async def reading(self, owner: Principal, session_id: str) -> AsyncIterator[tuple[Reader, bool]]:

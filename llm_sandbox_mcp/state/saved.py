@@ -162,18 +162,20 @@ class SavedSessions:
 
     @asynccontextmanager
     async def writing(
-        self, owner: Principal, name: str, needed: Callable[[str], bool] = lambda name: False
+        self, owner: Principal, name: str, needed: Callable[[str], bool] = lambda name: False, *, other: str = ""
     ) -> AsyncIterator[Writer]:
         """A new state, which replaces an older one of that name as a whole, or leaves nothing behind.
 
-        Afterwards, what is too old goes, and the oldest of what is too much, but never what is being read, nor what is
-        `needed`.
+        Afterwards, the one of the `other` name goes, what is too old goes, and the oldest of what is too much, but
+        never what is being read, nor what is `needed`.
         """
         space = self._space(owner)
         async with self._store.create(space, checked_name(name)) as sink:
             await sink.write(encoding.HEAD)
             yield Writer(sink, self._bounds.size)
         try:
+            if other:  # before the others are counted
+                await self._store.remove(space, checked_name(other))
             await self._prune(space, name, needed)
         except StoreFailed as error:  # the session is saved
             _log.warning("old saved sessions could not be removed: %s", error)
