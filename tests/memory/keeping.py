@@ -72,9 +72,7 @@ class MemoryStore(Store):
 
     async def entries(self, owner: str) -> Sequence[Entry]:
         await self.steps.take("entries")
-        return [
-            Entry(name, len(data), tag) for (other, name), (data, tag) in [*self.objects.items()] if other == owner
-        ]
+        return [Entry(name, len(data), tag) for (other, name), (data, tag) in [*self.objects.items()] if other == owner]
 
     @asynccontextmanager
     async def create(self, owner: str, name: str) -> AsyncIterator[Sink]:
@@ -198,8 +196,9 @@ class KeepingEngine(MemoryBackend):
             await self.steps.take("unpacked")
         elif "/report" in command:
             await self.steps.take("report")
-            if (values := self.folders.get(name, {}).pop(process.argv[4], None)) is not None:
-                await process.print(b"kept\t%d\n" % len(values))
+            folders = self.folders.get(name, {})
+            if process.argv[4] in folders:
+                await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
         return 0
 
 

@@ -1,8 +1,7 @@
 """Sessions that outlive what holds them: put aside when they are idle, opened by their next use, saved at the end."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -71,7 +70,7 @@ async def another_server(profile: Profile, store: MemoryStore) -> AsyncIterator[
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Waits for something that comes within ten minutes of the clock that jumps."""
     with anyio.move_on_after(600):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - it has no event
             await anyio.sleep(1)
     assert condition(), what
 
@@ -483,7 +482,11 @@ async def test_a_sandbox_that_is_lost_goes_back_to_what_was_put_aside_and_code_t
 
 
 async def reopening(
-    service: Service, engine: KeepingEngine, store: MemoryStore, at: int, act: Callable[[anyio.CancelScope], Awaitable[None]]
+    service: Service,
+    engine: KeepingEngine,
+    store: MemoryStore,
+    at: int,
+    act: Callable[[anyio.CancelScope], Awaitable[None]],
 ) -> tuple[int, Execution]:
     """Opens a session again, and acts at that step; returns how many steps there were, and the next use."""
     session = (await run(service, "set x 1")).session_id
@@ -499,10 +502,8 @@ async def reopening(
     with anyio.CancelScope() as scope:
         await service.keeping.wake(USER, session)
         store.steps.before = before
-        try:
+        with suppress(SandboxLost, StartFailed, BadState, StoreFailed):
             await run(service, "get x", session_id=session)
-        except (SandboxLost, StartFailed, BadState, StoreFailed):
-            pass
     store.steps.before = None
     return taken, await run(service, "get x", session_id=session)
 
@@ -665,9 +666,7 @@ async def test_callers_that_come_at_once_make_one_session(
     assert (len(service.sessions.list()), engine.made) == (1, 2)
 
 
-async def test_nothing_wakes_what_is_not_a_callers_own(
-    service: Service, store: MemoryStore, profile: Profile
-) -> None:
+async def test_nothing_wakes_what_is_not_a_callers_own(service: Service, store: MemoryStore, profile: Profile) -> None:
     session = (await run(service, "set x 1")).session_id
     await put_aside(service, session)
     store.steps.done.clear()
@@ -690,7 +689,7 @@ async def test_a_state_that_is_damaged_is_the_callers_to_know(service: Service, 
     await put_aside(service, session)
     ((owner, name),) = store.objects
     store.put(owner, name, b"damaged")
-    with pytest.raises(BadState, match="the session cannot be opened again: .* is damaged: its end is missing"):
+    with pytest.raises(BadState, match=r"the session cannot be opened again: .* is damaged: its end is missing"):
         await run(service, "get x", session_id=session)
     assert service.sessions.list() == ()
 
@@ -716,8 +715,7 @@ async def test_an_error_that_nobody_expects_is_logged_and_harms_nothing(
         raise ZeroDivisionError(name)
 
     store.steps.before = fail
-    with caplog.at_level(logging.CRITICAL, logger="none"):
-        await until(lambda: "a session could not be put aside" in caplog.messages, "it is logged")
+    await until(lambda: "a session could not be put aside" in caplog.messages, "it is logged")
     store.steps.before = None
     await put_aside(service, session)
     assert await value(service, session) == "1"
