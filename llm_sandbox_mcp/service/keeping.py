@@ -96,24 +96,32 @@ class Keeping:
         if not self._on or self._ended:
             return
         self._ended, sessions = True, self._live.end()
+        waiting = dict.fromkeys(sessions, False)
         with anyio.move_on_after(self._seconds, shield=True) as scope:
-            async with open_tasks() as tasks:
-                for session in sessions:
-                    tasks.start_soon(self._save_last, session)
-                await anyio.sleep(self._seconds / 2)
-                for session in sessions:
-                    session.stop()
+            async with open_tasks() as timer:
+                timer.start_soon(self._interrupt, waiting)
+                async with open_tasks() as tasks:
+                    for session in sessions:
+                        tasks.start_soon(self._save_last, session, waiting)
+                timer.cancel_scope.cancel()
         if scope.cancelled_caught:
             _log.warning("not all sessions could be saved within sessions.save_timeout")
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
 
-    async def _save_last(self, session: Session) -> None:
-        busy = session.busy
+    async def _interrupt(self, waiting: dict[Session, bool]) -> None:
+        """After half of the time, stops what runs in sessions that wait to be saved, and takes note of that."""
+        await anyio.sleep(self._seconds / 2)
+        for session in waiting:
+            waiting[session] = session.stop()
+
+    async def _save_last(self, session: Session, waiting: dict[Session, bool]) -> None:
         try:
-            async with session.exclusive(last=True), self._at_once:
-                await self._save(session, interrupted=busy)
+            async with session.exclusive(last=True):
+                interrupted = waiting.pop(session)
+                async with self._at_once:
+                    await self._save(session, interrupted=interrupted)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
@@ -121,14 +129,17 @@ class Keeping:
 
     async def _put_aside(self, session: Session) -> str:
         try:
-            async with self._at_once, session.exclusive():
-                await self._save(session)
-                if session.closed:
+            async with self._at_once:
+                if session.busy or session.closed:  # whoever waits for its turn here would keep others from being saved
                     return ""
-                if session.alone:
-                    self._live.close(session.id)
-                else:
-                    await self._go_on(session)
+                async with session.exclusive():
+                    await self._save(session)
+                    if session.closed:
+                        return ""
+                    if session.alone:
+                        self._live.close(session.id)
+                    else:
+                        await self._go_on(session)
         except SandboxError as error:
             return str(error)
         return ""
@@ -157,7 +168,8 @@ class Keeping:
                 opened = await self._contents.read(session, sandbox, reader, on_progress)
         except (BadState, UnknownState) as error:
             raise _unusable(error) from error
-        await self._go_on(session)
+        with anyio.CancelScope(shield=True):  # nothing is lost of what is open
+            await self._go_on(session)
         return _notes(opened, reader.manifest, loss, ended, anyio.current_time() - began)
 
     async def _go_on(self, session: Session) -> None:
