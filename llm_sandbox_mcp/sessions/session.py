@@ -251,7 +251,9 @@ class Session:
             raise
         finally:
             self._returning = False
-        earlier = self._returned.notes if self._returned is not None else ()
+        known = {*map(str, notes)}  # what nobody was told of is in the state, too
+        before = self._returned.notes if self._returned is not None else ()
+        earlier = [note for note in before if str(note) not in known]
         self._loss, self._returned = None, Return((*earlier, *notes))
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:

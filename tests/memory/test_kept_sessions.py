@@ -631,6 +631,24 @@ async def test_the_return_is_told_until_a_caller_has_a_result_that_tells_it(
     assert codes(await run(service, "get x", session_id=session)) == ["opened_again"]
 
 
+async def test_what_a_session_and_its_state_both_know_is_told_once(
+    service: Service, engine: KeepingEngine, store: MemoryStore
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await put_aside(service, session)
+    await service.keeping.wake(USER, session)
+    await (await start(service, "get x", language="script", session_id=session)).wait()
+    gate = Gate(store.steps, "packed")
+    await gate.reached.wait()
+    comes = await start(service, "get x", language="script", session_id=session)
+    await anyio.sleep(1)
+    gate.opened.set()
+    await comes.wait()
+    await engine.live["memory-2"].kill()
+    again = await run(service, "get x", session_id=session)
+    assert (again.result, codes(again)) == ("1", ["earlier", "opened_again"])
+
+
 async def test_a_loss_that_nobody_was_told_of_is_told_after_the_session_was_put_aside(
     service: Service, engine: KeepingEngine
 ) -> None:
