@@ -118,47 +118,52 @@ class Keeping:
         if not self._on or self._ended:
             return
         self._ended, sessions = True, self._live.end()
+        waiting = set(sessions)
         with anyio.move_on_after(self._seconds, shield=True) as scope:
-            async with open_tasks() as interrupting:
-                interrupting.start_soon(self._interrupt, sessions)
-                async with open_tasks() as saving:
+            async with open_tasks() as timer:
+                timer.start_soon(self._interrupt, waiting)
+                async with open_tasks() as tasks:
                     for session in sessions:
-                        saving.start_soon(self._save_last, session)
-                interrupting.cancel_scope.cancel()
+                        tasks.start_soon(self._save_last, session, waiting)
+                timer.cancel_scope.cancel()
         if scope.cancelled_caught:
             _log.warning("not all sessions could be saved within sessions.save_timeout")
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
 
-    async def _interrupt(self, sessions: Iterable[Session]) -> None:
+    async def _interrupt(self, waiting: Iterable[Session]) -> None:
+        """After half of the time, stops what runs in sessions that wait to be saved, but nothing that saves them."""
         await anyio.sleep(self._seconds / 2)
-        for session in sessions:
-            session.stop()
+        for session in waiting:
+            session.interrupted = session.stop()
 
-    async def _save_last(self, session: Session) -> None:
-        session.interrupted = session.busy
+    async def _save_last(self, session: Session, waiting: set[Session]) -> None:
         try:
-            async with session.exclusive(last=True), self._at_once:
-                await self._save(session)
+            async with session.exclusive(last=True):
+                waiting.discard(session)
+                async with self._at_once:
+                    await self._save(session)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
             _log.warning("a session could not be saved: %s", error)
 
     async def _put_aside(self, session: Session) -> str:
+        if not self._keeps(session):
+            self._live.close(session.id)
+            return ""
         try:
             async with self._at_once:
-                if session.busy:
+                if session.busy or session.closed:  # whoever waits for its turn here would keep others from being saved
                     return ""
                 async with session.exclusive():
-                    await self._save(session)
-                    if session.closed:
-                        return ""
-                    if session.alone:
+                    if await self._save(session, live=True) and session.alone and not session.closed:
+                        await self._kept.end(session.owner, session.id)
+                        if not session.alone:  # whoever came meanwhile goes on after that state
+                            await self._go_on(session)
+                    if session.alone and not session.closed:
                         self._live.close(session.id)
-                    else:
-                        await self._go_on(session)
         except SandboxError as error:
             return str(error)
         return ""
@@ -185,24 +190,25 @@ class Keeping:
         finally:
             self._due.discard(session.id)
 
-    async def _save(self, session: Session, *, live: bool = False) -> None:
-        """Saves a session, if it has anything that is not saved; `live`: it goes on."""
+    async def _save(self, session: Session, *, live: bool = False) -> bool:
+        """Saves a session, and returns whether it has anything that can be saved; `live`: it goes on."""
         if not self._keeps(session):
-            return
+            return False
         sandbox = await session.sandbox() if session.has_sandbox else None
         if sandbox is None or not session.has(sandbox):
             if session.put_aside is None:  # code has ended what was saved
                 await self._kept.remove(session.owner, session.id)
-            return
+            return False
         if self._checkpoints:
             await self._save_changes(session, sandbox, live=live)
         else:
-            async with self._kept.writing(session.owner, session.id, self._live.__contains__) as writer:
+            async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
                 await self._contents.write(session, sandbox, writer, session.id, tmp=True)
         if session.closed:  # its owner ended it meanwhile
             await self._kept.remove(session.owner, session.id)
         elif live:
             session.put_aside = self._open
+        return True
 
     async def _save_changes(self, session: Session, sandbox: Sandbox, *, live: bool) -> None:
         track = self._tracks.get(session)
@@ -228,7 +234,8 @@ class Keeping:
                 opened = await self._contents.read(session, sandbox, reader, on_progress)
         except (BadState, UnknownState) as error:
             raise _unusable(error) from error
-        await self._go_on(session)
+        with anyio.CancelScope(shield=True):  # nothing is lost of what is open
+            await self._go_on(session)
         return _notes(opened, reader.manifest, loss, ended, anyio.current_time() - began)
 
     async def _go_on(self, session: Session) -> None:

@@ -47,7 +47,7 @@ class LiveSessions:
         failed, if it did."""
         self.after_use: Callable[[Session], None] | None = None
         """Called when somebody has used a session."""
-        self._leaving: dict[str, bool] = {}
+        self._leaving: dict[Session, bool] = {}
         """The sessions that are put aside now, and whether to make room."""
         self._failed: dict[str, int] = {}
         """How often a session was put aside in vain."""
@@ -76,7 +76,7 @@ class LiveSessions:
         room = self._pool.room
         making_room = sum(self._leaving.values())
         if len(self._live) - making_room >= min(self._limits.max, room.sandboxes):
-            staying = [session for name, session in self._live.items() if name not in self._leaving]
+            staying = [session for session in self._live.values() if session not in self._leaving]
             oldest = longest_idle(staying) if making_room < _LEAVING else None
             if oldest is None:
                 busy = all(session.busy for session in self._live.values())
@@ -138,15 +138,16 @@ class LiveSessions:
 
     async def _expire(self) -> None:
         """One timer for all sessions: sleeps until the first could expire."""
-        while True:
+        while not self._ending:
             now = anyio.current_time()
             for session in list(self._live.values()):
-                idle = not session.busy and session.id not in self._leaving
+                idle = not session.busy and session not in self._leaving
                 if idle and session.used_at + self._limits.idle_timeout <= now:
                     self._let_go(session)
             deadlines = [
                 (now if session.busy else session.used_at) + self._limits.idle_timeout
                 for session in self._live.values()
+                if session not in self._leaving
             ]
             self._changed = anyio.Event()
             with anyio.CancelScope(deadline=min(deadlines, default=float("inf"))):
@@ -154,10 +155,10 @@ class LiveSessions:
 
     def _let_go(self, session: Session, *, for_room: bool = False) -> None:
         """Closes an idle session; where sessions are put aside, as soon as that is done."""
-        if self.put_aside is None or self._ending:
+        if self.put_aside is None:
             self.close(session.id)
             return
-        self._leaving[session.id] = for_room
+        self._leaving[session] = for_room
         self._tasks.start_soon(self._leave, self.put_aside, session)
 
     async def _leave(self, put_aside: Callable[[Session], Awaitable[str]], session: Session) -> None:
@@ -167,7 +168,10 @@ class LiveSessions:
         except Exception:
             _log.exception("a session could not be put aside")
         finally:
-            for_room = self._leaving.pop(name)
+            for_room = self._leaving.pop(session)
+            self._changed.set()
+        if not problem:
+            self._failed.pop(name, None)
         if not problem or session.closed:
             return
         _log.warning("a session could not be put aside: %s", problem)

@@ -279,6 +279,8 @@ class Session:
                 self._interpreters[name] = lease.interpreter
             if self.put_aside is not None:
                 await self._return(self.put_aside, lease.sandbox, on_progress)
+                if self._lease is None:  # it was closed meanwhile
+                    raise unknown(self.id)
         return self._lease.sandbox
 
     async def _return(self, reopen: Reopen, sandbox: Sandbox, on_progress: OnProgress | None) -> None:
@@ -287,12 +289,14 @@ class Session:
         try:
             notes = await reopen(self, sandbox, loss.cause if loss is not None else "", on_progress)
         except BaseException:
-            self.drop("it could not be opened again", by_code=False)
-            self._loss = loss
+            self.drop("it could not be opened again")
+            self.put_aside, self._loss = reopen, loss
             raise
         finally:
             self._returning = False
-        earlier = self._returned.notes if self._returned is not None else ()
+        known = {*map(str, notes)}  # what nobody was told of is in the state, too
+        before = self._returned.notes if self._returned is not None else ()
+        earlier = [note for note in before if str(note) not in known]
         self._loss, self._returned = None, Return((*earlier, *notes))
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:

@@ -5,11 +5,12 @@ those that follow have what changed since.
 """
 
 import itertools
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from ..base.errors import BadState, UnknownState, quoted
+from ..base.errors import BadState, StoreFailed, UnknownState, quoted
 from ..base.messages import Step
 from ..base.principal import Principal
 from . import encoding
@@ -17,6 +18,8 @@ from .bounds import Bounds, Pruner, space_of
 from .manifest import Manifest
 from .store import Sink, Source, Store
 from .streams import Reader, Writer, begin, read_manifest
+
+_log = logging.getLogger(__name__)
 
 _LIVE = ".live"
 """Ends the name of a description whose session went on: unless it is saved again, what came later is lost."""
@@ -41,7 +44,7 @@ class KeptSessions:
         """
         space, name = _space(owner), f"{session_id}.{self._server}.{next(self._numbers)}"
         here, other = (f"{session_id}{_LIVE}", session_id) if live else (session_id, f"{session_id}{_LIVE}")
-        before, written = await self._described(space, session_id), list[Manifest]()
+        before, written = await self._descriptions(space, session_id), list[Manifest]()
 
         async def describe(manifest: Manifest) -> None:
             async with self._store.create(space, here) as sink:
@@ -53,10 +56,16 @@ class KeptSessions:
             yield _DataWriter(sink, self._bounds.size, name, describe)
         if not written:
             return
-        await self._store.remove(space, other)
-        old = before.objects if before is not None else set()
-        for left in (old | {name}) - written[0].objects:
-            await self._store.remove(space, left)
+        if live and other in before:  # the session has not ended
+            await self._store.remove(space, other)
+        old = {name}.union(*(one.objects for _, one in before.values() if one is not None))
+        try:
+            if not live and other in before:
+                await self._store.remove(space, other, before[other][0])
+            for left in old - written[0].objects:
+                await self._store.remove(space, left)
+        except StoreFailed as error:  # the session is saved
+            _log.warning("an old state of a session could not be removed: %s", error)
         await self._pruner.prune(space, session_id, needed)
 
     @asynccontextmanager
@@ -102,16 +111,18 @@ class KeptSessions:
         """How much an owner has, against the bounds, in words."""
         return await self._pruner.use(_space(owner))
 
-    async def _described(self, space: str, session_id: str) -> Manifest | None:
-        """What describes the state that there is, if anything readable does."""
+    async def _descriptions(self, space: str, session_id: str) -> dict[str, tuple[str, Manifest | None]]:
+        """The descriptions of a session that there are, by name: their tags and, if they can be read, what they say."""
+        found: dict[str, tuple[str, Manifest | None]] = {}
         for name in (session_id, f"{session_id}{_LIVE}"):
             async with self._store.open(space, name) as source:
-                if source is not None:
-                    try:
-                        return await read_manifest(source, session_id)
-                    except BadState:
-                        return None
-        return None
+                if source is None:
+                    continue
+                try:
+                    found[name] = source.tag, await read_manifest(source, session_id)
+                except BadState:
+                    found[name] = source.tag, None
+        return found
 
 
 class _DataWriter(Writer):

@@ -308,7 +308,10 @@ class _Sender(ByteSendStream):
         self._stream = stream
 
     async def send(self, item: bytes) -> None:
-        await self._stream.send(bytes(item))
+        try:
+            await self._stream.send(bytes(item))
+        except anyio.ClosedResourceError as error:  # with its sandbox, by another task
+            raise anyio.BrokenResourceError from error
 
     async def aclose(self) -> None:
         self._stream.close()

@@ -1,0 +1,215 @@
+"""Sessions that are put aside in memory: a store and sandboxes whose every step a test can stop, break or cancel."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+
+from llm_sandbox_mcp.base.errors import StoreFailed
+from llm_sandbox_mcp.profile.sections import SessionLimits
+from llm_sandbox_mcp.state.kept import KeptSessions
+from llm_sandbox_mcp.state.packing import FOLDER
+from llm_sandbox_mcp.state.saved import Bounds
+from llm_sandbox_mcp.state.store import Entry, Sink, Source, Store
+from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess
+from tests.memory.script import Runner
+
+
+class Steps:
+    """What is done with states, step by step."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.before: Callable[[str], Awaitable[None]] | None = None
+        """Called before each step, with its name."""
+
+    async def take(self, name: str) -> None:
+        """Takes a step."""
+        await anyio.lowlevel.checkpoint()
+        self.done.append(name)
+        if self.before is not None:
+            await self.before(name)
+
+
+class Gate:
+    """Stops steps of one name until it is opened."""
+
+    def __init__(self, steps: Steps, name: str) -> None:
+        self.reached = anyio.Event()
+        self.opened = anyio.Event()
+        self._name = name
+        self.number = 0
+        """How many have come to it."""
+        steps.before = self._wait
+
+    async def _wait(self, name: str) -> None:
+        if name == self._name:
+            self.number += 1
+            self.reached.set()
+            await self.opened.wait()
+
+
+class MemoryStore(Store):
+    """Keeps objects in memory; servers can share it."""
+
+    place = "memory"
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.steps = Steps()
+        self.failure = ""
+        """Why it cannot be written, if so."""
+        self._made = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all objects."""
+        return sorted(name for _, name in self.objects)
+
+    async def entries(self, owner: str) -> Sequence[Entry]:
+        await self.steps.take("entries")
+        return [Entry(name, len(data), tag) for (other, name), (data, tag) in [*self.objects.items()] if other == owner]
+
+    @asynccontextmanager
+    async def create(self, owner: str, name: str) -> AsyncIterator[Sink]:
+        await self.steps.take("create")
+        if self.failure:
+            raise StoreFailed(self.failure)
+        yield _MemorySink(self, owner, name)
+
+    @asynccontextmanager
+    async def open(self, owner: str, name: str) -> AsyncIterator[Source | None]:
+        await self.steps.take("open")
+        found = self.objects.get((owner, name))
+        yield _MemorySource(self, *found) if found is not None else None
+
+    async def remove(self, owner: str, name: str, tag: str = "") -> bool:
+        await self.steps.take("remove")
+        found = self.objects.get((owner, name))
+        if found is None or tag not in ("", found[1]):
+            return False
+        del self.objects[owner, name]
+        return True
+
+    async def rename(self, owner: str, name: str, new: str) -> None:
+        await self.steps.take("rename")
+        if (found := self.objects.pop((owner, name), None)) is not None:
+            self.objects[owner, new] = found
+        await self.steps.take("renamed")
+
+    def put(self, owner: str, name: str, data: bytes) -> None:
+        """Puts an object there."""
+        self._made += 1
+        self.objects[owner, name] = data, str(self._made)
+
+
+class _MemorySink(Sink):
+    def __init__(self, store: MemoryStore, owner: str, name: str) -> None:
+        self._store = store
+        self._key = owner, name
+        self._data = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        await self._store.steps.take("write")
+        self._data += data
+
+    async def complete(self) -> None:
+        await self._store.steps.take("complete")
+        self._store.put(*self._key, bytes(self._data))
+        await self._store.steps.take("completed")
+
+
+class _MemorySource(Source):
+    def __init__(self, store: MemoryStore, data: bytes, tag: str) -> None:
+        self._store = store
+        self._data = data
+        self.size = len(data)
+        self.tag = tag
+
+    async def read(self, start: int, length: int) -> bytes:
+        await self._store.steps.take("read")
+        return self._data[start : start + length]
+
+
+class _Keeper(Runner):
+    """A runner that can save its variables."""
+
+    def __init__(self, engine: "KeepingEngine", process: MemoryProcess) -> None:
+        super().__init__(process)
+        self._engine = engine
+        self._id = process.sandbox.id
+
+    async def _do_save(self, words: str, report: dict[str, object]) -> None:
+        await self._engine.steps.take("save variables")
+        self._engine.folders.setdefault(self._id, {})[words] = dict(self._values)
+
+    async def _do_open(self, words: str, report: dict[str, object]) -> None:
+        await self._engine.steps.take("open variables")
+        self._values |= self._engine.folders[self._id][words]
+
+
+class KeepingEngine(MemoryBackend):
+    """Makes sandboxes whose variables can be packed and unpacked; their only file is a text of the test."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__({**PROGRAMS, "script": self._script, "sh": self._sh, "mkdir": self._nothing, "rm": self._rm})
+        self.steps = steps
+        self.folders: dict[str, dict[str, dict[str, str]]] = {}
+        """The variables that are in the folder for them, by sandbox and folder."""
+        self.texts: dict[str, str] = {}
+        """The text in each sandbox."""
+
+    async def _script(self, process: MemoryProcess) -> int:
+        return await _Keeper(self, process).serve()
+
+    async def _nothing(self, process: MemoryProcess) -> int:
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    async def _rm(self, process: MemoryProcess) -> int:
+        await anyio.lowlevel.checkpoint()
+        self.folders.pop(process.sandbox.id, None)
+        return 0
+
+    async def _sh(self, process: MemoryProcess) -> int:
+        command, name = process.argv[2], process.sandbox.id
+        if "tar -c" in command:
+            await self.steps.take("pack")
+            folders = self.folders.pop(name, {})
+            for folder, values in folders.items():
+                await process.print(f"{folder}/report\nkept\t{len(values)}\n\n".encode(), "stderr")
+            await process.print(f"{FOLDER}/\nsandbox/\nhome/\n".encode(), "stderr")
+            await process.print(json.dumps([folders, self.texts.get(name, "")]).encode())
+            await self.steps.take("packed")
+        elif "tar -x" in command:
+            await self.steps.take("unpack")
+            packed = bytearray()
+            try:
+                while True:
+                    packed += await process.receive()
+            except anyio.EndOfStream:
+                self.folders[name], self.texts[name] = json.loads(packed)
+            await self.steps.take("unpacked")
+        elif "/report" in command:
+            await self.steps.take("report")
+            folders = self.folders.get(name, {})
+            if process.argv[4] in folders:
+                await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
+        return 0
+
+
+def keeping_handlers(folder: Path) -> Path:
+    """A folder with the language `script`, which can save its variables here."""
+    shutil.copytree(HANDLERS, folder, dirs_exist_ok=True)
+    definition = folder / "script" / "handler.toml"
+    definition.write_text(f'{definition.read_text()}\n[state]\nsave = "save {{folder}}"\nopen = "open {{folder}}"\n')
+    return folder
+
+
+def kept_in(store: Store) -> Callable[[SessionLimits, Path], KeptSessions]:
+    """What opens kept sessions, wherever the profile says that they are, in that store."""
+    return lambda limits, _: KeptSessions(store, Bounds(limits.kept, limits.saved_size, limits.saved_age))
