@@ -59,6 +59,8 @@ class Keeping:
         self._tracks = WeakKeyDictionary[Session, _Track]()
         self._due: set[str] = set()
         """The sessions that are saved as soon as nobody uses them."""
+        self._saving: set[str] = set()
+        """The sessions that are saved now, after a run."""
         self._at_once = anyio.CapacityLimiter(_AT_ONCE)
         self._ended = False
         if self._on:
@@ -109,6 +111,10 @@ class Keeping:
     async def use(self, caller: Principal) -> str:
         """How much of a caller's sessions is put aside, against the bounds, in words."""
         return await self._kept.use(caller)
+
+    def saving(self, session_id: str) -> bool:
+        """Whether a session is being saved after a run, or will be."""
+        return session_id in self._due or session_id in self._saving
 
     async def end(self) -> None:
         """Saves all sessions before the server ends, in the time that the profile allows; no new work begins.
@@ -179,6 +185,7 @@ class Keeping:
             with anyio.CancelScope() as scope:
                 async with session.spare(scope):
                     self._due.discard(session.id)  # what is done from here on is saved the next time
+                    self._saving.add(session.id)
                     async with self._at_once:
                         await self._save(session, live=True)
         except UnknownSession:  # it was closed meanwhile
@@ -189,6 +196,7 @@ class Keeping:
             _log.exception("a session could not be saved after a run")
         finally:
             self._due.discard(session.id)
+            self._saving.discard(session.id)
 
     async def _save(self, session: Session, *, live: bool = False) -> bool:
         """Saves a session, and returns whether it has anything that can be saved; `live`: it goes on."""
