@@ -1,6 +1,6 @@
 """What a session is by value: written into a state, read from one into a new sandbox, or copied to another session."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,7 @@ from ..base.results import Missing, OnProgress, Opened, SavedSession
 from ..files.artifacts import is_inner
 from ..sessions.session import Session
 from ..state import packing
+from ..state.changes import Seen
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
 from ..state.packing import Packed
@@ -24,7 +25,7 @@ from ..state.saved import Saved
 from ..state.streams import Reader, Writer
 from .parts import Parts
 from .preparation import Preparation
-from .variables import Changes, Kept, Variables
+from .variables import Kept, Variables
 
 _AGAIN = "delete it, and save the session again"
 _SMALLEST = 0.001
@@ -41,6 +42,8 @@ class Base:
     manifest: Manifest
     artifacts: Mapping[str, KeptFile]
     """By the marks that they have in this server."""
+    seen: Seen
+    """The files and variables."""
 
 
 class Contents:
@@ -74,26 +77,34 @@ class Contents:
         return Saved(name, size, manifest).described(variables.notes)
 
     async def write_changes(
-        self, session: Session, sandbox: Sandbox, writer: Writer, base: Base | None, *, saved: bool
-    ) -> Base | None:
+        self, session: Session, sandbox: Sandbox, writer: Writer, base: Base | None, ready: Collection[str]
+    ) -> Base:
         """Writes what has changed since the state that is the base, or all if there is none, as the next one.
 
-        Returns None if nothing has changed, and nothing was written. `saved`: the last call came to its end.
+        Returns the base itself if nothing has changed, and nothing was written. `ready` are the languages whose
+        folders are as the last call left them.
         """
+
+        async def begin(sandbox: Sandbox, languages: Iterable[str]) -> None:
+            if base is None or not set(languages).issubset(ready):
+                await packing.begin_changes(sandbox, languages, base.seen if base is not None else Seen())
+
         writer.begin(_FILES)
-        async with self._variables.saved(session, sandbox, Changes(saved)) as variables:
-            later = base is not None
-            packed = await packing.pack_changes(sandbox, variables.reasons, writer.add, later=later)
+        async with self._variables.saved(session, sandbox, begin) as variables:
+            before = base.seen if base is not None else None
+            packed = await packing.pack_changes(sandbox, variables.reasons, writer.add, before)
             variables.take(packed.reports)
+        assert packed.changes is not None
         known = base.artifacts if base is not None else {}
-        same = base is not None and packed.unchanged and base.manifest.untold == tuple(map(str, session.untold))
-        if same and not session.interrupted and known.keys() == set(self._store.marks(session.id).values()):
-            return None
+        if base is not None and not (packed.changes.changed or packed.changes.gone or session.interrupted):
+            told_is_same = base.manifest.untold == tuple(map(str, session.untold))
+            if told_is_same and known.keys() == set(self._store.marks(session.id).values()):
+                return base
         layers = [*(base.manifest.layers if base is not None else ()), await writer.end()]
         artifacts = await self._write_artifacts(session, writer, known)
         manifest = self._describe(session, session.id, variables, packed, layers, [*artifacts.values()], base)
         await writer.complete(manifest)
-        return Base(manifest, artifacts)
+        return Base(manifest, artifacts, packed.changes.seen)
 
     def _describe(
         self,

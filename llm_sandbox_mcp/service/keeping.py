@@ -2,7 +2,7 @@
 opens them again."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
@@ -39,8 +39,8 @@ class _Track:
 
     sandbox: Sandbox
     base: Base | None = None
-    saved: bool = False
-    """Whether what was packed last is saved."""
+    ready: Collection[str] = ()
+    """The languages whose folders for variables are as the last save left them."""
 
 
 class Keeping:
@@ -223,14 +223,12 @@ class Keeping:
         full = track is not None and track.base is not None and len(track.base.manifest.layers) >= _LAYERS
         if track is None or track.sandbox is not sandbox or full:
             track = self._tracks[session] = _Track(sandbox)
-        saved, track.saved = track.saved, False
+        ready, track.ready = track.ready, ()
         async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
-            base = await self._contents.write_changes(session, sandbox, writer, track.base, saved=saved)
-        if base is not None:
-            track.base = base
-        elif not live:
+            base = await self._contents.write_changes(session, sandbox, writer, track.base, ready)
+        if base is track.base and not live:
             await self._kept.end(session.owner, session.id)
-        track.saved = True
+        track.base, track.ready = base, tuple(base.manifest.variables)
 
     async def _open(
         self, session: Session, sandbox: Sandbox, loss: str, on_progress: OnProgress | None

@@ -1,6 +1,6 @@
 """Lets the interpreters of a session save their variables, and those of another session open them again."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from ..base.messages import Note
 from ..base.results import Missing, OnProgress
 from ..sessions.session import Session
 from ..state import packing
+from ..state.changes import FOLDER
 from ..state.packing import Report
 from .parts import Parts
 from .preparation import Preparation
@@ -23,13 +24,7 @@ _TRIES = 8
 _FRESH = "run code in it first"
 _UNABLE = "this language cannot save them"
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """That only changes are to be saved."""
-
-    saved: bool
-    """Whether those that were packed the last time are saved."""
+Begin = Callable[[Sandbox, Iterable[str]], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -65,17 +60,19 @@ class Variables:
         self._preparation = preparation
 
     @asynccontextmanager
-    async def saved(self, session: Session, sandbox: Sandbox, changes: Changes | None = None) -> AsyncIterator[Kept]:
-        """Lets each interpreter of a session write its variables into a folder in the sandbox, for the scope."""
+    async def saved(
+        self, session: Session, sandbox: Sandbox, begin: Begin = packing.make_folders
+    ) -> AsyncIterator[Kept]:
+        """Lets each interpreter of a session write its variables into a folder in the sandbox, for the scope.
+
+        `begin` makes the folders of all languages.
+        """
         variables, reasons = Kept(), dict[str, str]()
         if session.loss is not None and session.loss.language:
             variables.add(session.loss.language, Report(), "its interpreter ended")
         able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
         try:
-            if changes is None:
-                await packing.make_folders(sandbox, able)
-            else:
-                await packing.begin_changes(sandbox, able, saved=changes.saved)
+            await begin(sandbox, able)
             for name in session.used:
                 state = able.get(name)
                 reasons[name] = await self._act(session, name, state.save) if state else _UNABLE
@@ -125,7 +122,7 @@ class Variables:
     ) -> str:
         """Runs a handler's own code in a session's interpreter; returns why it came to no end, if it did not."""
         places = await self._preparation.places(self._languages[name], on_progress)
-        code = places.expand(code).replace("{folder}", f"{packing.FOLDER}/{name}")
+        code = places.expand(code).replace("{folder}", f"{FOLDER}/{name}")
         outcome = await session.act(places, code, seconds)
         if outcome.ending in ("timeout", "cpu_limit"):
             return "it took longer than a run may take"

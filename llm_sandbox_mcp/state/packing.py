@@ -4,7 +4,7 @@ What comes out of a sandbox is passed on as it is, and is never read outside of 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio.to_thread
@@ -12,18 +12,15 @@ from anyio.abc import ByteReceiveStream
 
 from ..aio.tasks import open_tasks
 from ..backends import copying
-from ..backends.base import Sandbox, feed
-from ..backends.layout import HOME, LIBRARIES, PATH, WORKDIR
+from ..backends.base import Process, Sandbox, feed
+from ..backends.layout import LIBRARIES, PATH
 from ..backends.patience import seconds_for_bytes
 from ..base.errors import BadState, Unavailable
 from ..base.results import Missing
 from ..base.text import one_line
 from ..base.units import format_size
+from .changes import FOLDER, NOTHING_GONE, PLACES, Changes, Seen, compare
 
-FOLDER = "/tmp/.sandbox-state"
-"""Where variables are while they are saved or opened, in a folder for each language; gone afterwards."""
-_TRACKS = "/tmp/.sandbox-tracks"
-"""What is known of the files and variables that were saved last, so that only changes are saved."""
 _REPORTS_MAX, _LINES_MAX = 256 << 10, 2000
 """Bytes, and lines, of all reports that are read."""
 _TOLD = 1 << 20
@@ -35,10 +32,16 @@ _LINE_MAX = 16 << 10
 """Bytes of a line of `tar`: longer than any path with its reason."""
 _TAR, _END, _BROKEN = b"tar: ", b"Exiting with failure status", b"not recoverable"
 """How `tar` begins what it says, how it ends it if some files failed, and if all did."""
-_OWN, _REPORTED, _TRACKED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode(), f"{_TRACKS}/".encode()
+_FIND = b"find: "
+_OWN, _REPORTED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode()
 _LEFT_OUT = {"socket ignored": "it is a socket"}
 _SECONDS = 30.0
 """Seconds for packing or unpacking, and longer for the bytes that there can be."""
+_PATHS = 1000
+"""Paths in one piece of input."""
+_LISTING_MAX = 64 << 20
+"""Bytes of the list of all files."""
+_BROKEN_OFF = "the files of the session could not be read to their end"
 _STEP_OPENING = "save the session again"
 _STEP = "stop the processes that the code left running, and try again"
 
@@ -53,7 +56,6 @@ _TAR_OPTIONS = "-c -v -f - --format=posix --pax-option=delete=atime,delete=ctime
 _PACK = f"""\
 {_REPORTS}
 echo "$folder/" >&2
-printf %010d 0
 cd / && tar {_TAR_OPTIONS} -- "$@"
 code=$?
 rm -rf -- "$folder"
@@ -62,77 +64,49 @@ exit $code
 """Its standard error has each report after its path, and after the path of the folder what `tar` says."""
 _PACK_CHANGES = f"""\
 {_REPORTS}
-tracks=$1 later=$2 LC_ALL=C
+own=${{folder#/}} LC_ALL=C
 export LC_ALL
-shift 2
-cd "$folder" || exit 1
-[ -n "$later" ] || {{ : > "$tracks/sums"; : > "$tracks/files"; }}
-find . -type f ! -path '*/parts/*' ! -name report ! -name known > all
-{{
-  find . -type f ! -path '*/parts/*' ! -name report ! -name known -exec sha256sum {{}} +
-  find . -type f -path '*/parts/*' | sed "s|^|$(printf %064d 0)  |"
-}} | sort > "$tracks/sums.new"
-comm -12 "$tracks/sums" "$tracks/sums.new" | cut -c 67- | tr '\\n' '\\0' | xargs -0 -r rm -f --
-grep /parts/ "$tracks/sums" >> "$tracks/sums.new"
-sort -u -o "$tracks/sums.new" "$tracks/sums.new"
-cd / || exit 1
-find "$@" -mindepth 1 \\( -path "${{folder#/}}" -o -path "${{tracks#/}}" \\) -prune \
-  -o -printf '%C@ %T@ %s %i %m %y %p\\0' | sort -z > "$tracks/files.new"
-comm -z -13 "$tracks/files" "$tracks/files.new" | cut -z -d ' ' -f 7- > "$tracks/changed"
-[ -n "$later" ] || printf '%s\\0' "$@" >> "$tracks/changed"
-for one in files files.new; do
-  cut -z -d ' ' -f 7- "$tracks/$one" | sort -z > "$tracks/$one.paths"
-done
-comm -z -23 "$tracks/files.paths" "$tracks/files.new.paths" > "$tracks/gone"
-find "$folder" -type f \\( -name report -o -name known \\) -exec rm -f {{}} +
-echo "$tracks/$(tr -cd '\\0' < "$tracks/files.new" | wc -c)" >&2
-if [ ! -s "$tracks/changed" ] && [ ! -s "$tracks/gone" ] && [ -z "$(find "$folder" -type f -print -quit)" ]; then
-  rm -rf -- "$folder"
-  exit 0
-fi
 echo "$folder/" >&2
-printf %010d "$(wc -c < "$tracks/gone")"
-cat "$tracks/gone"
-tar {_TAR_OPTIONS} --no-recursion --null --files-from="$tracks/changed" --recursion "${{folder#/}}"
+cd / || exit 1
+printf 'all\\0'
+find "$@" -mindepth 1 -path "$own" -prune -o -printf '%C@ %T@ %s %i %m %y %p\\0'
+printf '\\0'
+find "$own" -type f ! -name report ! -name known \\( -path '*/parts/*' -printf '-  %p\\n' -o -exec sha256sum {{}} + \\)
+printf '\\0'
+tar {_TAR_OPTIONS} --no-recursion --null --files-from=-
 code=$?
-rm -rf -- "$folder"
+for language in "$folder"/*/; do
+  [ ! -d "$language/parts" ] || ls "$language/parts" >> "$language/known"
+done
+find "$folder" -mindepth 2 ! -path "$folder/*/known" -delete
 exit $code
 """
-"""The same for what has changed since the last time, or for all: before that, it says how many files there are. If
-nothing has changed, it says no more. The stream begins with the names of files that are gone, after their length.
+"""The same, but first it lists all files, then those with variables; it packs those that it is told on standard input.
+The folders stay for the next time, with the names of the parts that were packed.
 """
 _BEGIN_CHANGES = """\
-folder=$1 tracks=$2 saved=$3
-shift 3
-if [ -n "$saved" ]; then
-  for one in sums files; do mv -f -- "$tracks/$one.new" "$tracks/$one" || exit 1; done
-fi
-mkdir -p -m 700 -- "$tracks" "$folder" && touch -- "$tracks/sums" "$tracks/files" || exit 1
+folder=$1
+shift
+rm -rf -- "$folder"
+mkdir -p -m 700 -- "$folder" && cat > "$folder/known" || exit 1
 for language; do
-  mkdir -p -m 700 -- "$folder/$language" || exit 1
-  sed -n "s|^.*  \\./$language/parts/||p" "$tracks/sums" > "$folder/$language/known"
+  mkdir -m 700 -- "$folder/$language" && sed -n "s|^$language ||p" "$folder/known" > "$folder/$language/known" || exit 1
 done
+rm -f -- "$folder/known"
 """
 _TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/dev/null || :; }'
 _UNPACK = """\
-folder=$1 libraries=$2 existing=$3 last=$4 LC_ALL=C
-export LC_ALL
 cd / && head -c "$(head -c 10)" | xargs -0 -r rm -rf --
-tar -x -p -f - --no-same-owner "$existing" --delay-directory-restore
+tar -x -p -f - --no-same-owner "$3" --delay-directory-restore
 code=$?
-[ -n "$last" ] || exit $code
-if [ "$existing" != --skip-old-files ] && cd "$folder"; then
-  sort all > all.sorted
-  find . -type f ! -path '*/parts/*' ! -path './all*' | sort | comm -13 all.sorted - |
-    tr '\\n' '\\0' | xargs -0 -r rm -f --
-fi
-rm -f -- "$folder/all" "$folder/all.sorted"
-rmdir -- "$folder" 2>/dev/null
-ls "$libraries" 2>/dev/null
+[ -n "$4" ] || exit $code
+rmdir -- "$1" 2>/dev/null
+ls "$2" 2>/dev/null
 exit $code
 """
-"""First removes what the stream says, before the archive. What the sandbox has at first, its interpreters made for
-themselves; it stays."""
+"""The stream begins with the names of files that are gone, after their length; then comes the archive. What the sandbox
+has at first, its interpreters made for themselves; it stays.
+"""
 
 Take = Callable[[bytes], Awaitable[None]]
 Content = Callable[[], AsyncIterator[bytes]]
@@ -159,8 +133,8 @@ class Packed:
     """Files and folders."""
     missing: list[Missing] = field(default_factory=list)
     """Files that were not packed."""
-    unchanged: bool = False
-    """Whether nothing was packed, as nothing has changed."""
+    changes: Changes | None = None
+    """What had changed, if only that was packed."""
 
 
 async def make_folders(sandbox: Sandbox, languages: Iterable[str]) -> None:
@@ -172,11 +146,14 @@ async def make_folders(sandbox: Sandbox, languages: Iterable[str]) -> None:
         raise Unavailable(f"/tmp of the sandbox cannot be written: {copying.first_line(done.stderr)}", _STEP)
 
 
-async def begin_changes(sandbox: Sandbox, languages: Iterable[str], *, saved: bool) -> None:
-    """Makes the folders, with what is known of the variables that were saved last; `saved`: those packed last are."""
+async def begin_changes(sandbox: Sandbox, languages: Iterable[str], seen: Seen) -> None:
+    """Makes the folders, with the names of the parts of variables that are saved already."""
+
+    async def known() -> AsyncIterator[bytes]:
+        yield b"".join(seen.known())
+
     async with copying.in_time(sandbox, "saving") as tools:
-        argv = ("sh", "-c", _BEGIN_CHANGES, "sh", FOLDER, _TRACKS, "saved" if saved else "", *languages)
-        done = await tools.run(argv)
+        done = await tools.run(("sh", "-c", _BEGIN_CHANGES, "sh", FOLDER, *languages), known)
     if done.exit_code:
         raise Unavailable(f"/tmp of the sandbox cannot be written: {copying.first_line(done.stderr)}", _STEP)
 
@@ -199,38 +176,51 @@ async def pack(sandbox: Sandbox, languages: Collection[str], take: Take, *, tmp:
 
     Raises `Unavailable` if it does not come to its end. The stream can be no longer than what the folders can hold.
     """
-    paths = [WORKDIR, HOME, "/tmp" if tmp else FOLDER]
-    return await _pack(sandbox, languages, take, (_PACK, FOLDER), paths)
+    places = [*PLACES[:2], PLACES[2] if tmp else FOLDER.removeprefix("/")]
+    argv = ("sh", "-c", _PACK, "sh", FOLDER, *places)
+    await take(NOTHING_GONE)
+    async with _packing(sandbox, languages, argv) as (process, packed, tools):
+        await feed(process.stdin, None)
+        await _pass_on(process.stdout, take, _most(sandbox), tools)
+    if not packed.files:
+        raise Unavailable(_BROKEN_OFF, _STEP)
+    return packed
 
 
-async def pack_changes(sandbox: Sandbox, languages: Collection[str], take: Take, *, later: bool) -> Packed:
-    """Passes on what has changed in the session's files, /tmp too, and in the folders for variables since the last
-    time, if `later`; otherwise all. `begin_changes` comes before the variables are saved."""
-    script = _PACK_CHANGES, FOLDER, _TRACKS, "later" if later else ""
-    return await _pack(sandbox, languages, take, script, [WORKDIR, HOME, "/tmp"])
+async def pack_changes(sandbox: Sandbox, languages: Collection[str], take: Take, before: Seen | None) -> Packed:
+    """Passes on what has changed in the session's files, /tmp too, and in the folders for variables; all if nothing was
+    saved before. Nothing is passed on if nothing has changed. `begin_changes` makes the folders for the first time."""
+    argv = ("sh", "-c", _PACK_CHANGES, "sh", FOLDER, *PLACES)
+    async with _packing(sandbox, languages, argv) as (process, packed, tools), open_tasks() as tasks:
+        listing, variables, rest = await _read_listing(process.stdout)
+        changes = await anyio.to_thread.run_sync(compare, before, listing, variables)
+        tasks.start_soon(feed, process.stdin, _ended_by_nul(changes.changed))
+        if changes.changed or changes.gone:
+            await take(changes.head + rest)
+            await _pass_on(process.stdout, take, _most(sandbox), tools)
+        else:
+            await _pass_on(process.stdout, _drop, _most(sandbox), tools)
+    packed.changes, packed.files = changes, changes.files
+    return packed
 
 
-async def _pack(
-    sandbox: Sandbox, languages: Collection[str], take: Take, script: Sequence[str], paths: Sequence[str]
-) -> Packed:
-    argv = ("sh", "-c", script[0], "sh", *script[1:], *(path.removeprefix("/") for path in paths))
-    listing, left = _Listing(languages), 2 * len(paths) * sandbox.policy.disk
+@asynccontextmanager
+async def _packing(
+    sandbox: Sandbox, languages: Collection[str], argv: Sequence[str]
+) -> AsyncIterator[tuple[Process, Packed, copying.Tools]]:
+    """A process that packs; afterwards, what it has said of reports and of files."""
+    listing, packed = _Listing(languages), Packed()
     async with (
         _unhurried(sandbox, "saving the files") as tools,
         await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process,
         open_tasks() as tasks,
     ):
         tasks.start_soon(listing.read, process.stderr)
-        await feed(process.stdin, None)
-        async for chunk in _told(process.stdout, tools):
-            if (left := left - len(chunk)) < 0:
-                raise Unavailable("the files of the session have no end", _STEP)
-            await take(chunk)
+        yield process, packed, tools
         exit_code = await process.wait()
-    packed = await anyio.to_thread.run_sync(listing.end)
-    if exit_code > copying.KILLED or not packed.files:
-        raise Unavailable("the files of the session could not be read to their end", _STEP)
-    return packed
+    await anyio.to_thread.run_sync(listing.end, packed)
+    if exit_code > copying.KILLED:
+        raise Unavailable(_BROKEN_OFF, _STEP)
 
 
 async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[str], Sequence[Missing]]:
@@ -261,6 +251,11 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[
     return languages, failed.missing()
 
 
+def _most(sandbox: Sandbox) -> int:
+    """Bytes that its folders can hold, as an archive."""
+    return 2 * len(PLACES) * sandbox.policy.disk
+
+
 def _unhurried(sandbox: Sandbox, what: str) -> AbstractAsyncContextManager[copying.Tools]:
     return copying.in_time(sandbox, what, seconds=_SECONDS + seconds_for_bytes(3 * sandbox.policy.disk), step=_STEP)
 
@@ -275,6 +270,38 @@ async def _told(chunks: AsyncIterator[bytes] | ByteReceiveStream, tools: copying
             moved = 0
 
 
+async def _pass_on(stream: ByteReceiveStream, take: Take, most: int, tools: copying.Tools) -> None:
+    async for chunk in _told(stream, tools):
+        if (most := most - len(chunk)) < 0:
+            raise Unavailable("the files of the session have no end", _STEP)
+        await take(chunk)
+
+
+async def _drop(_chunk: bytes) -> None:
+    return
+
+
+async def _ended_by_nul(paths: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for start in range(0, len(paths), _PATHS):
+        yield b"".join(b"%b\0" % path for path in paths[start : start + _PATHS])
+
+
+async def _read_listing(stream: ByteReceiveStream) -> tuple[bytes, bytes, bytes]:
+    """Reads the list of all files and that of the files with variables; returns also what follows them already."""
+    read, ends = bytearray(), list[int]()
+    async for chunk in stream:
+        searched = max(0, len(read) - 1)
+        read += chunk
+        if not ends and (end := read.find(b"\0\0", searched)) >= 0:
+            ends, searched = [end + 1], end + 2
+        if ends and (end := read.find(b"\0", max(searched, ends[0] + 1))) >= 0:
+            first = read.index(b"\0") + 1
+            return bytes(read[first : ends[0]]), bytes(read[ends[0] + 1 : end]), bytes(read[end + 1 :])
+        if len(read) > _LISTING_MAX:
+            raise Unavailable("the session has more files than can be saved", "delete some of them")
+    raise Unavailable(_BROKEN_OFF, _STEP)
+
+
 class _Failed:
     """What `tar` says of files that it cannot read or write."""
 
@@ -284,6 +311,8 @@ class _Failed:
 
     def add(self, line: bytes) -> None:
         """Takes a line, which may say something else."""
+        if line.startswith(_FIND):
+            line = _TAR + line.removeprefix(_FIND).replace(b"'", b"")
         if not line.startswith(_TAR) or _END in line:
             return
         if len(self._found) >= _SHOWN_MAX:
@@ -310,7 +339,6 @@ class _Listing:
         self._reports = {f"{FOLDER}/{language}/report".encode(): bytearray() for language in languages}
         self._report = bytearray()
         self._reported = False
-        self._all: int | None = None
         self._size = 0
 
     async def read(self, stream: ByteReceiveStream) -> None:
@@ -321,24 +349,19 @@ class _Listing:
             for line in lines:
                 if self._reported:
                     self._failed.add(line)
-                    self._files += not line.startswith((_TAR, _OWN))
+                    self._files += not line.startswith((_TAR, _FIND, _OWN))
                 else:
                     self._take_report(line)
 
-    def end(self) -> Packed:
-        """What was packed; it takes long."""
-        reports = {
-            language: _parse(language, bytes(text))
-            for language, text in zip(self._languages, self._reports.values(), strict=True)
-        }
-        files = self._files if self._all is None else self._all
-        return Packed(reports, files, self._failed.missing(), unchanged=not self._reported)
+    def end(self, packed: Packed) -> None:
+        """Takes down what was packed; it takes long."""
+        for language, text in zip(self._languages, self._reports.values(), strict=True):
+            packed.reports[language] = _parse(language, bytes(text))
+        packed.files, packed.missing = self._files, self._failed.missing()
 
     def _take_report(self, line: bytes) -> None:
         if line == _REPORTED:
             self._reported = True
-        elif line.startswith(_TRACKED) and (number := line.removeprefix(_TRACKED)).isdigit() and len(number) < _DIGITS:
-            self._all = int(number)
         elif line in self._reports:
             self._report = self._reports[line]
         elif (size := self._size + len(line) + 1) < _REPORTS_MAX:
