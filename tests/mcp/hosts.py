@@ -41,9 +41,9 @@ class Host:
 
 @asynccontextmanager
 async def host(profile: Path, era: str) -> AsyncIterator[Host]:
-    """Starts a server, and connects to it; kills it at the end of the scope if it still runs.
+    """Starts a server, and connects to it; ends it at the end of the scope if it still runs.
 
-    None that is not killed may print a traceback.
+    No server may print a traceback. One that was not killed must end by itself, with code 0.
     """
     log = profile.parent / f"log-{os.urandom(4).hex()}"
     with log.open("wb") as file:
@@ -51,7 +51,8 @@ async def host(profile: Path, era: str) -> AsyncIterator[Host]:
     async with process:
         try:
             async with Client(_pipes(process), mode=era) as client:
-                yield Host(client, process, log)
+                yield (found := Host(client, process, log))
+                assert process.returncode is not None or await found.end("input") == 0
         except BaseException as error:
             error.add_note(f"the server said: {log.read_text()}")
             raise
@@ -83,12 +84,13 @@ async def _pipes(
                 await in_send.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
 
     async def write() -> None:
-        async for message in out_receive:
-            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            try:
-                await sink.send(text.encode() + b"\n")
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # the server has ended: so do the messages from it
+        with out_receive:  # whoever sends after the end must not wait
+            async for message in out_receive:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    await sink.send(text.encode() + b"\n")
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
 
     async with in_send, in_receive, out_send, out_receive, anyio.create_task_group() as tasks:
         tasks.start_soon(read)
