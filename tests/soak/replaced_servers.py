@@ -20,6 +20,7 @@ from mcp import MCPError
 from mcp.types import TextContent
 
 from llm_sandbox_mcp.cli.toml import as_toml
+from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.testing.profiles import host_folder, small_profile
 from tests.mcp.hosts import Host, host
 
@@ -105,11 +106,12 @@ class Soak:
             while anyio.current_time() < until:
                 way = self._random.choice(_ENDS)
                 self._servers += 1
-                async with host(self._profile, "2026-07-28") as self._now:
+                async with host(self._profile, "2026-07-28") as server:
+                    self._now = server
                     self._change()
                     await anyio.sleep(every * self._random.uniform(0.5, 1.5))
                     self._done = anyio.current_time() >= until
-                    await self._end(self._now, way)
+                    await self._end(server, way)
             self._change()
 
     async def _end(self, server: Host, way: str) -> None:
@@ -165,7 +167,7 @@ class Soak:
         found: dict[str, Any] = result.structured_content or {}
         if result.is_error:
             assert isinstance(result.content[0], TextContent)
-            return self._refused(known, result.content[0].text)
+            return self._refused(server, known, result.content[0].text)
         if found["status"] == "cancelled":
             return self._unanswered(known, "runs cancelled")
         if found["status"] != "ok":
@@ -188,8 +190,10 @@ class Soak:
             known.unsure += 1
         return known
 
-    def _refused(self, known: Known | None, why: str) -> Known | None:
+    def _refused(self, server: Host, known: Known | None, why: str) -> Known | None:
         if "the server is ending" in why:
+            if self._now is server:
+                self._now = None
             self.tally.counts["refused, as the server was ending"] += 1
             return known
         if known is not None and "is not open: the server has started again since" in why:
@@ -254,7 +258,9 @@ def main() -> int:
         }
         profile = folder / "profile.toml"
         changes = {"sessions": sessions, "pool": {"max": options.sessions + 2 * WORKERS}}
-        profile.write_text(as_toml(small_profile("embedded", folder, **changes)))
+        small = small_profile("embedded", folder, **changes)
+        # This Python is the system's own, for which no libraries are prepared.
+        profile.write_text(as_toml(small.model_copy(update={"languages": {"python": LanguageSection()}})))
         soak = Soak(profile, options.sessions, Random(options.seed))
         anyio.run(soak.run, options.minutes * 60, options.every)
         left = len([*(folder / "runtime").iterdir()])
