@@ -97,14 +97,20 @@ class Keeping:
             return
         self._ended, sessions = True, self._live.end()
         with anyio.move_on_after(self._seconds, shield=True) as scope:
-            async with open_tasks() as tasks:
-                for session in sessions:
-                    tasks.start_soon(self._save_last, session)
-                await anyio.sleep(self._seconds / 2)
-                for session in sessions:
-                    session.stop()
+            async with open_tasks() as late:
+                late.start_soon(self._stop_late, sessions)
+                async with open_tasks() as tasks:
+                    for session in sessions:
+                        tasks.start_soon(self._save_last, session)
+                late.cancel_scope.cancel()
         if scope.cancelled_caught:
             _log.warning("not all sessions could be saved within sessions.save_timeout")
+
+    async def _stop_late(self, sessions: Sequence[Session]) -> None:
+        """Interrupts what still runs after half of the time for the end."""
+        await anyio.sleep(self._seconds / 2)
+        for session in sessions:
+            session.stop()
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
