@@ -110,8 +110,8 @@ class Soak:
                     self._now = server
                     self._change()
                     await anyio.sleep(every * self._random.uniform(0.5, 1.5))
-                    self._done = anyio.current_time() >= until
                     await self._end(server, way)
+            self._done = True
             self._change()
 
     async def _end(self, server: Host, way: str) -> None:
@@ -237,6 +237,22 @@ def _milliseconds(seconds: Sequence[float]) -> str:
     )
 
 
+def written(folder: Path, number: int, idle: float, save_timeout: float) -> Path:
+    """The file of a profile for so many sessions, with these times; all that its servers need is in the folder."""
+    sessions = {
+        "keep": True,
+        "max": number + WORKERS,
+        "starts_per_second": 1000.0,
+        "idle_timeout": idle,
+        "save_timeout": save_timeout,
+    }
+    small = small_profile("embedded", folder, sessions=sessions, pool={"max": number + 2 * WORKERS})
+    path = folder / "profile.toml"
+    # This Python is the system's own, for which no libraries are prepared.
+    path.write_text(as_toml(small.model_copy(update={"languages": {"python": LanguageSection()}})))
+    return path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.soak.replaced_servers", description=(__doc__ or "").partition("\n\n")[2]
@@ -249,18 +265,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the random order (default: %(default)s)")
     options = parser.parse_args()
     with host_folder() as folder:
-        sessions = {
-            "keep": True,
-            "max": options.sessions + WORKERS,
-            "starts_per_second": 1000.0,
-            "idle_timeout": options.idle,
-            "save_timeout": options.save_timeout,
-        }
-        profile = folder / "profile.toml"
-        changes = {"sessions": sessions, "pool": {"max": options.sessions + 2 * WORKERS}}
-        small = small_profile("embedded", folder, **changes)
-        # This Python is the system's own, for which no libraries are prepared.
-        profile.write_text(as_toml(small.model_copy(update={"languages": {"python": LanguageSection()}})))
+        profile = written(folder, options.sessions, options.idle, options.save_timeout)
         soak = Soak(profile, options.sessions, Random(options.seed))
         anyio.run(soak.run, options.minutes * 60, options.every)
         left = len([*(folder / "runtime").iterdir()])
