@@ -2,7 +2,7 @@
 opens them again."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 import anyio
@@ -96,30 +96,34 @@ class Keeping:
         if not self._on or self._ended:
             return
         self._ended, sessions = True, self._live.end()
+        waiting = set(sessions)
         with anyio.move_on_after(self._seconds, shield=True) as scope:
             async with open_tasks() as late:
-                late.start_soon(self._stop_late, sessions)
+                late.start_soon(self._stop_late, waiting)
                 async with open_tasks() as tasks:
                     for session in sessions:
-                        tasks.start_soon(self._save_last, session)
+                        tasks.start_soon(self._save_last, session, waiting)
                 late.cancel_scope.cancel()
         if scope.cancelled_caught:
             _log.warning("not all sessions could be saved within sessions.save_timeout")
 
-    async def _stop_late(self, sessions: Sequence[Session]) -> None:
-        """Interrupts what still runs after half of the time for the end."""
+    async def _stop_late(self, waiting: Collection[Session]) -> None:
+        """Interrupts what still runs after half of the time for the end, but not what saves variables by then."""
         await anyio.sleep(self._seconds / 2)
-        for session in sessions:
+        for session in waiting:
             session.stop()
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
 
-    async def _save_last(self, session: Session) -> None:
+    async def _save_last(self, session: Session, waiting: set[Session]) -> None:
+        """Saves a session as soon as it has its turn, for which it is `waiting` until then."""
         busy = session.busy
         try:
-            async with session.exclusive(last=True), self._at_once:
-                await self._save(session, interrupted=busy)
+            async with session.exclusive(last=True):
+                waiting.discard(session)
+                async with self._at_once:
+                    await self._save(session, interrupted=busy)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
