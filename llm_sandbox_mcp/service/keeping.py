@@ -123,7 +123,7 @@ class Keeping:
             async with session.exclusive(last=True):
                 waiting.discard(session)
                 async with self._at_once:
-                    await self._save(session, interrupted=busy)
+                    await self._save(session, interrupted=busy and session.broken_off)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:

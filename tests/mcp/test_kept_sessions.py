@@ -51,7 +51,7 @@ def place() -> Iterator[Path]:
 def written(folder: Path, **changes: Mapping[str, object]) -> Path:
     """The file of a small profile that keeps sessions in the folder, with these changes; for Python, of its index."""
     python = LanguageSection.model_validate(changes.pop("python", {}))
-    sessions = {"keep": True, "max": 12, "starts_per_second": 1000.0}
+    sessions = {"keep": True, "max": 12, "starts_per_second": 1000.0, **changes.pop("sessions", {})}
     profile = small_profile("embedded", folder, sessions=sessions, **changes)
     path = folder / "profile.toml"
     path.write_text(as_toml(profile.model_copy(update={"languages": {"python": python}})))
@@ -223,7 +223,8 @@ async def test_what_runs_when_the_server_ends_is_interrupted_and_answered(place:
         session_id = await opened(first.client, "before = 1")
         async with anyio.create_task_group() as tasks:
             running = anyio.Event()
-            tasks.start_soon(counts, first.client, session_id, way != "input", running)
+            status = "" if way == "input" else "cancelled"
+            tasks.start_soon(runs, first.client, session_id, COUNTS, status, running)
             await running.wait()
             await ends(first, way)
     async with host(profile, era) as second:
@@ -233,22 +234,36 @@ async def test_what_runs_when_the_server_ends_is_interrupted_and_answered(place:
         assert told in notes, notes
 
 
-async def counts(client: Client, session_id: str, answered: bool, running: anyio.Event) -> None:
-    """Runs code until it is interrupted by the end of the server."""
+async def test_what_ends_in_time_is_answered_and_not_called_interrupted(place: Path, era: str) -> None:
+    written(place, sessions={"save_timeout": 2 * SOON})
+    async with host(place / "profile.toml", era) as first:
+        session_id = await opened(first.client, "import time, os")
+        async with anyio.create_task_group() as tasks:
+            running = anyio.Event()
+            code = "print('on', flush=True); time.sleep(0.5); n = 1"
+            tasks.start_soon(runs, first.client, session_id, code, "ok", running)
+            await running.wait()
+            await ends(first)
+    async with host(place / "profile.toml", era) as second:
+        printed, [note] = await goes_on(second.client, session_id, "print(n)")
+        assert printed == "1\n"
+        assert note.startswith("the session was put aside "), note
+
+
+async def runs(client: Client, session_id: str, code: str, status: str, running: anyio.Event) -> None:
+    """Runs code that prints "on" and ends with that status, or without an answer if there is none."""
 
     async def printed(progress: float, total: float | None, message: str | None) -> None:
         running.set()
 
-    run = partial(
-        client.call_tool, "execute_code", {"code": COUNTS, "session_id": session_id}, progress_callback=printed
-    )
-    if not answered:
+    run = partial(client.call_tool, "execute_code", {"code": code, "session_id": session_id}, progress_callback=printed)
+    if not status:
         with pytest.raises(MCPError, match="Connection closed"):
             await run()
         return
     ended = (await run()).structured_content
     assert ended is not None
-    assert (ended["status"], ended["stdout"]) == ("cancelled", "on\n"), ended
+    assert (ended["status"], ended["stdout"]) == (status, "on\n"), ended
 
 
 async def test_what_a_killed_server_had_not_put_aside_is_lost_and_the_next_one_says_so(place: Path, era: str) -> None:
