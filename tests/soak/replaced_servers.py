@@ -30,7 +30,7 @@ RARE = 0.05
 """How often the second half of the sessions is used, compared with the first: these are put aside when they are idle."""
 _SHOWN = 20
 """Wrong answers that are printed."""
-_ENDS = ["SIGTERM", "input", "SIGKILL", "SIGKILL"]
+_ENDS = ["SIGTERM", "SIGKILL", "input", "SIGKILL"]
 _GONE = anyio.BrokenResourceError, anyio.ClosedResourceError, MCPError
 _LAST = 60.0
 """Seconds for the last answers of a server that has ended."""
@@ -104,7 +104,7 @@ class Soak:
                 tasks.start_soon(self._work)
             until = anyio.current_time() + seconds
             while anyio.current_time() < until:
-                way = self._random.choice(_ENDS)
+                way = _ENDS[self._servers % len(_ENDS)]
                 self._servers += 1
                 async with host(self._profile, "2026-07-28") as server:
                     self._now = server
