@@ -17,7 +17,7 @@ async def test_sessions_answer_rightly_or_announce_a_loss_while_servers_come_and
     await need("embedded")
     with host_folder() as folder:
         soak = Soak(written(folder, 20, idle=5, save_timeout=10), 20, Random(0))
-        await soak.run(SECONDS, every=10)
+        await soak.run(SECONDS, every=SECONDS / 6)
     assert not soak.tally.wrong
     assert soak.tally.counts["answers right"]
     assert soak.tally.first
