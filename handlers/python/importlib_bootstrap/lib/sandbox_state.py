@@ -30,6 +30,7 @@ def save(folder: str) -> None:
     live = posix.getpid(), [*threading._active.values()] if threading else [], session.loop
     lost: dict[str, tuple[str, str]] = {}
     hopeless: list[str] = []
+    parts = _parts(folder)
     while True:
         last = _try(folder, order, lost, hopeless, live)
         kind, _, rest = last.partition("\t")
@@ -39,6 +40,8 @@ def save(folder: str) -> None:
             raise RuntimeError(f"the variables could not be saved: {rest}")
         number, _, why = rest.partition("\t")
         lost[order[int(number)]] = kind, why
+        for part in {*_parts(folder)} - {*parts}:  # what this try has left
+            posix.unlink(f"{folder}/parts/{part}")
         if sum(each == (kind, why) for each in lost.values()) >= _SAME:
             hopeless.append(kind)
 
@@ -48,6 +51,13 @@ def open_(folder: str) -> None:
     from sandbox_state_open import Opening
 
     Opening(session, folder).run()
+
+
+def _parts(folder: str) -> list:
+    """The files in the folder of the parts, which is made first."""
+    if "parts" not in posix.listdir(folder):
+        posix.mkdir(f"{folder}/parts", 0o700)
+    return posix.listdir(f"{folder}/parts")
 
 
 def _try(folder: str, order: list, lost: dict, hopeless: list, live: tuple) -> str:
@@ -60,7 +70,7 @@ def _try(folder: str, order: list, lost: dict, hopeless: list, live: tuple) -> s
             _work(folder, order, lost, hopeless, live, writer)
         posix.close(writer)
         writer = -1
-        said, stuck = _watch(child, reader, folder, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
+        said, stuck = _watch(child, reader, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
     finally:
         for descriptor in (reader, writer):
             if descriptor >= 0:
@@ -84,13 +94,13 @@ def _fork() -> int:
         return posix.fork()
 
 
-def _watch(child: int, reader: int, folder: str, patience: float) -> tuple[str, bool]:
+def _watch(child: int, reader: int, patience: float) -> tuple[str, bool]:
     """Reads what a child says, until it ends or has not got on for too long; returns it, and which of the two."""
     from select import POLLIN, poll
 
     waiting = poll()
     waiting.register(reader, POLLIN)
-    said, size, still = b"", -1, 0.0
+    said, still = b"", 0.0
     while still < patience:
         if waiting.poll(int(_STEP * 1000)):
             piece = posix.read(reader, 1 << 16)
@@ -102,16 +112,8 @@ def _watch(child: int, reader: int, folder: str, patience: float) -> tuple[str, 
         elif _has_ended(child):  # while a process that it started has the pipe
             return said.decode(), False
         else:
-            now = sum(_size(f"{folder}/{name}") for name in ("data", "buffers"))
-            size, still = now, still + _STEP if now == size else 0.0
+            still += _STEP
     return said.decode(), True
-
-
-def _size(path: str) -> int:
-    try:
-        return posix.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _has_ended(child: int) -> bool:

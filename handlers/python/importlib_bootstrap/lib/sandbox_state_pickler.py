@@ -36,7 +36,7 @@ class _Anchor:
 
 
 class SessionPickler(cloudpickle.Pickler):
-    """A pickler for all variables, one after the other, which knows what they share."""
+    """A pickler for one variable after the other, which knows what those since the last `begin` share."""
 
     def __init__(self, file, session, buffer_callback) -> None:
         self._names = session.names
@@ -53,15 +53,29 @@ class SessionPickler(cloudpickle.Pickler):
             functools.cached_property: _reduce_property,
         }
         super().__init__(file, 5, buffer_callback)
+        self._anchored: dict = {}
 
     def dump_anchors(self) -> None:
         """Writes what stands for the session's own names and its `__main__`, wherever they are met later."""
+        # Nothing is read twice, so classes need no random numbers, which would make each pickle another one.
+        cloudpickle._get_or_create_tracker_id = lambda definition: None
         own = {_Anchor(parts.names): self._names, _Anchor(parts.main): sys.modules["__main__"]}
         self.dump([*own, []])
         memo = self.memo.copy()
         for anchor, each in own.items():
             memo[id(each)] = memo.pop(id(anchor))[0], each
-        self.memo = memo
+        self._anchored = memo
+
+    def begin(self) -> None:
+        """Forgets all but the anchors."""
+        self.memo = self._anchored
+
+    def known(self, holder: list) -> dict:
+        """What was pickled since `begin`, by identity, but for this list itself and its last element."""
+        memo = self.memo.copy()
+        for each in (*self._anchored, id(holder), id(holder[-1])):
+            memo.pop(each, None)
+        return memo
 
     def forget(self, holder: list) -> None:
         """Forgets what was pickled since this list, which was pickled in part."""

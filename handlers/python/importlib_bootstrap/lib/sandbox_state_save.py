@@ -1,4 +1,4 @@
-"""The work of the child process that saves a session: `data`, `buffers` and `index` in the folder, and the report."""
+"""The work of the child process that saves a session: `parts` and `index` in the folder, and the report."""
 
 from __future__ import annotations
 
@@ -8,19 +8,76 @@ import pickle
 import posix
 import sys
 from _frozen_importlib_external import MAGIC_NUMBER
+from binascii import crc32
 from contextlib import suppress
 
 from sandbox_state_libraries import libraries
 from sandbox_state_report import clean, reason, write_file, write_report
-from sandbox_state_room import NoRoom, Output, Room
+from sandbox_state_room import NoRoom, Room
 from sandbox_state_running import running
+from sandbox_state_sharing import Sharing
+from sandbox_state_store import Bundle, Content, Store
 
 _OUT_OF_BAND = 64 << 10
 """From this size on, the content of an array is written as it is, without a copy."""
+_SMALL = 4 << 10
+"""Bytes of a pickle below which it is not a part by itself."""
+_BUNDLED = 32
+"""Small pickles in one part, on average."""
+_CELLS = 64 << 10
+"""Characters of the source of cells from which on these are a part."""
+_TELLS = 0.2
+"""Seconds after which a variable that takes long is named again."""
 _OWN_CELL = "<cell 0>"
 """The server's own code, which calls this."""
 _DEEPEST = 20_000
 """Like objects of a long chain; if the stack is too small for so many, it costs only the variable."""
+
+
+class _Variable:
+    """A variable that is being saved."""
+
+    def __init__(self, number: int, name: str, kind: str, value: object) -> None:
+        self.number = number
+        self.name = name
+        self.kind = kind
+        self.holder = [value, []]  # the second list is the last thing that the memo has of the variable
+        self.content: Content
+        self.buffers: list = []
+
+
+class Doing:
+    """Tells the session's process what is done, also while it takes long: what does not get on is given up."""
+
+    def __init__(self, writer: int) -> None:
+        self._writer = writer
+        self._line = b""
+        self._told = 0.0
+
+    def begin(self, variable: _Variable) -> None:
+        """Names the variable that comes next."""
+        self._line = f"{clean(variable.kind)}\t{variable.number}\n".encode()
+        self._say()
+
+    def tell(self) -> None:
+        """Tells that it gets on."""
+        if posix.times().elapsed - self._told > _TELLS:
+            self._say()
+
+    def _say(self) -> None:
+        self._told = posix.times().elapsed
+        posix.write(self._writer, self._line)
+
+
+class _To:
+    """What a pickler writes to: what is pickled now."""
+
+    def __init__(self, saving: Saving) -> None:
+        self._saving = saving
+
+    def write(self, content) -> int:
+        """Takes the next bytes."""
+        return self._saving._pickled.write(content)
 
 
 class Saving:
@@ -33,51 +90,96 @@ class Saving:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEPEST))
         self._session = session
         self._folder = folder
-        self._writer = writer
+        self._doing = Doing(writer)
         self._replaced = replaced
-        room = Room(folder, session.start.environment)
-        self._data, self._buffers = Output(f"{folder}/data", room), Output(f"{folder}/buffers", room)
-        self._large: list = []
+        self._store = Store(folder, Room(folder, session.start.environment), self._doing.tell)
+        self._bundle = Bundle(self._store)
+        self._pickled = Content(self._store)
+        self._buffers: list = []
         from sandbox_state_pickler import SessionPickler
 
-        self._pickler = SessionPickler(self._data, session, self._write_buffer)
+        self._pickler = SessionPickler(_To(self), session, self._take_buffer)
+        self._losses: dict[str, tuple[str, str]] = {}
 
     def run(self, order: list, lost: dict, hopeless: list, live: tuple) -> None:
         """Saves the variables of these names, and writes the report."""
-        names, saved, losses = self._session.names, [], {}
         self._pickler.dump_anchors()
-        self._data.flush()
-        # What is defined comes first: it is then not lost with a value that cannot be opened.
+        anchors = b"".join(self._pickled.pieces())
+        # Alone at first: that shows what shares something, and costs less than to look for it otherwise.
+        sharing, variables = Sharing(), []
+        for variable in self._variables(order, lost, hopeless):
+            self._doing.begin(variable)
+            self._pickler.begin()
+            if self._pickle(variable):
+                sharing.add(self._pickler.known(variable.holder))
+                variables.append(variable)
+        groups = [self._save_group([variables[number] for number in group]) for group in sharing.groups()]
+        self._bundle.close()
+        index = {"groups": [group for group in groups if group], "anchors": anchors, **self._surroundings()}
+        index["parts"] = self._store.parts
+        write_file(f"{self._folder}/index", pickle.dumps(index, 4))
+        lines = [(name, *self._losses[name]) for name in order if name in self._losses]
+        lines += running(*live)
+        write_report(self._folder, lines, self._notes(), sum(map(len, groups)))
+
+    def _variables(self, order: list, lost: dict, hopeless: list) -> list:
+        """The variables that can be tried; those that cannot are losses."""
+        names, found = self._session.names, []
         numbered = [(number, name) for number, name in enumerate(order) if name in names]
+        # What is defined comes first: it is then not lost with a value that cannot be opened.
         for number, name in sorted(numbered, key=lambda each: _rank(names[each[1]])):
             kind = _kind(names[name])
             if name in lost:
-                losses[name] = lost[name]
-                continue
-            if kind in hopeless:
-                losses[name] = kind, "others of this type could not be saved"
-                continue
-            posix.write(self._writer, f"{clean(kind)}\t{number}\n".encode())
-            position, large = self._data.size, self._buffers.size
-            self._large = []
-            holder = [names[name], []]  # the second list is the last thing that the memo has of the variable
-            try:
-                self._pickler.dump(holder)
-                self._data.flush()
-            except BaseException as error:
-                losses[name] = kind, str(error) if isinstance(error, NoRoom) else reason(error)
-                self._pickler.forget(holder)
-                self._data.cut(position)
-                self._buffers.cut(large)
-                continue
-            saved.append((name, kind, position, self._data.size - position, self._large))
-        index = {"variables": saved, **self._surroundings()}
-        write_file(f"{self._folder}/index", pickle.dumps(index, 4))
-        lines = [(name, *losses[name]) for name in order if name in losses]
-        lines += running(*live)
-        write_report(self._folder, lines, self._notes(), len(saved))
+                self._losses[name] = lost[name]
+            elif kind in hopeless:
+                self._losses[name] = kind, "others of this type could not be saved"
+            else:
+                found.append(_Variable(number, name, kind, names[name]))
+        return found
 
-    def _write_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+    def _pickle(self, variable: _Variable) -> bool:
+        """Pickles a variable; false if it is lost."""
+        self._pickled, self._buffers = Content(self._store), []
+        try:
+            self._pickler.dump(variable.holder)
+        except BaseException as error:
+            self._lose(variable, error)
+            return False
+        variable.content, variable.buffers = self._pickled, self._buffers
+        return True
+
+    def _save_group(self, group: list) -> list:
+        """Saves variables that share something, which are pickled once more, or one that does not."""
+        saved = []
+        self._pickler.begin()
+        for variable in group:
+            self._doing.begin(variable)
+            if len(group) > 1:
+                variable.content.drop()
+                variable.holder = [variable.holder[0], []]  # the pickler may know the earlier one
+                if not self._pickle(variable):
+                    continue
+            count = len(self._store.parts)
+            try:
+                large = [self._save_buffer(buffer) for buffer in variable.buffers]
+                small = variable.content.size < _SMALL
+                place = None if small else [self._store.add(variable.content), 0, variable.content.size]
+            except NoRoom as error:
+                self._store.cut(count)
+                self._lose(variable, error)
+                continue
+            saved.append((variable.name, variable.kind, place or self._bundle.add(variable.content), large))
+            # A bundle ends at certain names, so that a new variable changes only the one that it is in.
+            if small and crc32(variable.name.encode("utf-8", "replace")) % _BUNDLED == 0:
+                self._bundle.close()
+        return saved
+
+    def _lose(self, variable: _Variable, error: BaseException) -> None:
+        self._losses[variable.name] = variable.kind, str(error) if isinstance(error, NoRoom) else reason(error)
+        self._pickler.forget(variable.holder)
+        self._pickled.drop()
+
+    def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         """Takes the content of a large array; true for others, which the pickle then contains."""
         try:
             content = buffer.raw()
@@ -85,20 +187,40 @@ class Saving:
             return True
         if content.nbytes < _OUT_OF_BAND:
             return True
-        self._large.append((self._buffers.size, content.nbytes, content.readonly))
-        self._buffers.write(content)
-        self._buffers.flush()
+        self._buffers.append(content)
         return False
+
+    def _save_buffer(self, buffer: memoryview) -> tuple[int, bool]:
+        content = Content(self._store)
+        content.write(buffer)
+        return self._store.add(content), buffer.readonly
+
+    def _save_cells(self) -> tuple[list, dict]:
+        """The source of all cells: parts with the earlier ones, which do not change any more, and the last ones."""
+        parts, last, size = [], {}, 0
+        for cell, (_, _, lines, _) in self._session.sources.items():
+            if cell == _OWN_CELL:
+                continue
+            last[cell] = "".join(lines)
+            size += len(last[cell])
+            if size >= _CELLS:
+                content = Content(self._store)
+                content.write(pickle.dumps(last, 4))
+                parts.append(self._store.add(content))
+                last, size = {}, 0
+        return parts, last
 
     def _surroundings(self) -> dict:
         start = self._session.start
+        cell_parts, cells = self._save_cells()
         environment, folder = dict(os.environ), ""
         with suppress(FileNotFoundError):  # it was removed
             folder = posix.getcwd()
         return {
             "version": sys.version_info[:2],
             "bytecode": MAGIC_NUMBER,
-            "cells": {cell: "".join(entry[2]) for cell, entry in self._session.sources.items() if cell != _OWN_CELL},
+            "cell_parts": cell_parts,
+            "cells": cells,
             "folder": "" if folder == start.folder else folder,
             "set": {name: value for name, value in environment.items() if start.environment.get(name) != value},
             "removed": [name for name in start.environment if name not in environment],

@@ -1,0 +1,68 @@
+"""Finds which variables share something, so that they are saved together; all others can be left out one by one."""
+
+from __future__ import annotations
+
+import sys
+from types import BuiltinFunctionType, ModuleType
+
+import sandbox_cloudpickle as cloudpickle
+
+_PLAIN = (str, bytes)
+"""Types of what may be written twice: nobody can change it, and only its identity is lost."""
+_LONG = 1000
+"""Bytes or characters from which on it is written once."""
+_MANY = 1000
+"""Such values that two variables share, from which on these are saved together: twice, they would take too much."""
+
+
+class Sharing:
+    """Variables, in groups that share nothing with each other."""
+
+    def __init__(self) -> None:
+        self._groups: list[list[int]] = []
+        self._owners: dict[int, tuple[int, object]] = {}
+        """By identity, the first variable that has an object; the object stays, so that no other one is like it."""
+        self._plain: list[tuple[int, dict]] = []
+
+    def add(self, memo: dict) -> None:
+        """Adds the next variable, with what its pickler has in the memo."""
+        number, owners, plain = len(self._groups), self._owners, {}
+        self._groups.append([number])
+        for each, (_, value) in memo.items():
+            if type(value) in _PLAIN and len(value) < _LONG:
+                plain[each] = value
+            elif each not in owners:
+                owners[each] = number, value
+            elif self._groups[owners[each][0]] is not self._groups[number] and _is_own(value):
+                self._join(owners[each][0], number)
+        if len(plain) >= _MANY:
+            for other, values in self._plain:
+                if len(plain.keys() & values.keys()) >= _MANY:
+                    self._join(other, number)
+            self._plain.append((number, plain))
+
+    def groups(self) -> list[list[int]]:
+        """The numbers of the variables, in the order in which they were added."""
+        return [group for number, group in enumerate(self._groups) if group[0] == number]
+
+    def _join(self, one: int, other: int) -> None:
+        if self._groups[one] is not self._groups[other]:
+            joined = sorted(self._groups[one] + self._groups[other])
+            for number in joined:
+                self._groups[number] = joined
+
+
+def _is_own(value: object) -> bool:
+    """Whether a value is of the session, and not one of a module, which a pickle only names."""
+    kind = type(value)
+    if kind is BuiltinFunctionType:
+        return False
+    if kind is ModuleType:
+        return all(value is not each for each in [*sys.modules.values()])
+    for each in type.__dict__["__mro__"].__get__(kind):
+        if [type.__dict__[name].__get__(each) for name in ("__module__", "__name__")] == ["numpy", "dtype"]:
+            return False  # there is one for all arrays that have the same
+    try:
+        return not callable(value) or cloudpickle._lookup_module_and_qualname(value) is None
+    except Exception:  # a hook of it
+        return True
