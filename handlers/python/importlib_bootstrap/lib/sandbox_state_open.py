@@ -88,14 +88,14 @@ class Opening:
 
     def _open_all(self) -> int:
         kept, names = 0, self.session.names
-        for group in self._index["groups"]:
+        for unused, group in self._index["groups"]:
             try:
                 found = [(self._content(*place), name, kind, large) for name, kind, place, large in group]
             except UnpicklingError as error:
                 # Without one of them, what the others have of it cannot be found.
                 self._lost += [(name, kind, str(error)) for name, kind, *_ in group]
                 continue
-            reader = Reader(self._stored, self._index["anchors"], names)
+            reader = Reader(self._stored, self._index["anchors"], unused, names)
             for each in found:
                 kept += self._open_one(reader, *each)
         return kept

@@ -22,6 +22,10 @@ _FILES = {
     FileIO: ("rb", 0),
 }
 """The mode and the buffering with which a file of each type is opened."""
+_FEWEST = 1 << 12
+"""Numbers of the memo that are kept free for marks, at least."""
+_NO_NUMBER = 1 << 31
+"""One that no pickle has."""
 _DOTTED = re.compile(r"\w+(?:\.\w+)+")
 
 
@@ -66,9 +70,21 @@ class SessionPickler(cloudpickle.Pickler):
             memo[id(each)] = memo.pop(id(anchor))[0], each
         self._anchored = memo
 
-    def begin(self) -> None:
-        """Forgets all but the anchors."""
-        self.memo = self._anchored
+    def begin(self, marks: dict | None = None) -> int:
+        """Forgets all but the anchors; returns how many numbers of the memo then are for nothing.
+
+        What is in `marks` is not pickled but named by its number there.
+        """
+        memo = {**self._anchored, **(marks or {})}
+        count = 0 if marks is None else _FEWEST
+        while count < len(memo) - len(
+            self._anchored
+        ):  # in steps: pickles stay the same while there are some more marks
+            count *= 2
+        for empty in range(len(self._anchored) + count - len(memo)):
+            memo[empty] = _NO_NUMBER, object()
+        self.memo = memo
+        return count
 
     def known(self, holder: list) -> dict:
         """What was pickled since `begin`, by identity, but for this list itself and its last element."""
@@ -81,8 +97,8 @@ class SessionPickler(cloudpickle.Pickler):
         """Forgets what was pickled since this list, which was pickled in part."""
         memo = self.memo.copy()
         if id(holder) in memo:
-            first = memo[id(holder)][0]
-            self.memo = {each: entry for each, entry in memo.items() if entry[0] < first}
+            last = range(memo[id(holder)][0], len(memo))
+            self.memo = {each: entry for each, entry in memo.items() if entry[0] not in last}
 
     def _dynamic_function_reduce(self, function: FunctionType):
         attributes, used = dict(function.__dict__), {}

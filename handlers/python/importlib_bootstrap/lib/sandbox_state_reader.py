@@ -39,7 +39,7 @@ def limit(position):
 class Reader:
     """Reads one variable after the other, of those that share something."""
 
-    def __init__(self, stored, anchors: bytes, names: dict) -> None:
+    def __init__(self, stored, anchors: bytes, unused: int, names: dict) -> None:
         self._stored = stored
         self._names = names
         self._large: list = []
@@ -49,6 +49,9 @@ class Reader:
         self._unpickler = self._new()
         self._end = self._unpickler.load()[-1]
         """The last object of the last variable."""
+        if unused:
+            self._source.begin(memoryview(_framed(pickle.NONE + pickle.MEMOIZE * unused + pickle.STOP)))
+            self._end = self._unpickler.load()
 
     def read(self, content: memoryview, large: list):
         """Reads the variable that is next; `large` says in which parts its large contents are."""
@@ -121,7 +124,10 @@ def _filling(count: int) -> bytes:
         pickle.BININT + number.to_bytes(4, "little") + pickle.BINPERSID + pickle.MEMOIZE + pickle.POP
         for number in range(count)
     )
-    content = put + pickle.NONE + pickle.STOP
+    return _framed(put + pickle.NONE + pickle.STOP)
+
+
+def _framed(content: bytes) -> bytes:
     return pickle.PROTO + b"\x05" + pickle.FRAME + len(content).to_bytes(8, "little") + content
 
 

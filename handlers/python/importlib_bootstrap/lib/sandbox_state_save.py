@@ -24,6 +24,8 @@ _SMALL = 4 << 10
 """Bytes of a pickle below which it is not a part by itself."""
 _BUNDLED = 32
 """Small pickles in one part, on average."""
+_LONG, _LOOKED = 256 << 10, 4 << 20
+"""Bytes of a pickle, and of all, from which on what they share is not looked for: that takes longer than to pickle."""
 _CELLS = 64 << 10
 """Characters of the source of cells from which on these are a part."""
 _TELLS = 0.2
@@ -42,6 +44,7 @@ class _Variable:
         self.name = name
         self.kind = kind
         self.holder = [value, []]  # the second list is the last thing that the memo has of the variable
+        self.is_long = False
         self.content: Content
         self.buffers: list = []
 
@@ -69,15 +72,8 @@ class Doing:
         posix.write(self._writer, self._line)
 
 
-class _To:
-    """What a pickler writes to: what is pickled now."""
-
-    def __init__(self, saving: Saving) -> None:
-        self._saving = saving
-
-    def write(self, content) -> int:
-        """Takes the next bytes."""
-        return self._saving._pickled.write(content)
+class _Long(Exception):
+    """A pickle is too long to look for what it shares."""
 
 
 class Saving:
@@ -96,31 +92,39 @@ class Saving:
         self._bundle = Bundle(self._store)
         self._pickled = Content(self._store)
         self._buffers: list = []
+        self._most, self._left = sys.maxsize, _LOOKED
+        self._sharing: Sharing | None = None
+        """What the pickles must not meet, while that matters."""
+        self._met: set[int] = set()
         from sandbox_state_pickler import SessionPickler
 
-        self._pickler = SessionPickler(_To(self), session, self._take_buffer)
+        self._pickler = SessionPickler(self, session, self._take_buffer)
         self._losses: dict[str, tuple[str, str]] = {}
 
     def run(self, order: list, lost: dict, hopeless: list, live: tuple) -> None:
         """Saves the variables of these names, and writes the report."""
         self._pickler.dump_anchors()
         anchors = b"".join(self._pickled.pieces())
-        # Alone at first: that shows what shares something, and costs less than to look for it otherwise.
-        sharing, variables = Sharing(), []
+        sharing, looked, long = Sharing(), [], []
         for variable in self._variables(order, lost, hopeless):
             self._doing.begin(variable)
             self._pickler.begin()
-            if self._pickle(variable):
+            # Alone at first: what the pickler knows then shows what shares something.
+            if self._pickle(variable, most=min(_LONG, self._left)):
                 sharing.add(self._pickler.known(variable.holder))
-                variables.append(variable)
-        groups = [self._save_group([variables[number] for number in group]) for group in sharing.groups()]
+                looked.append(variable)
+                self._left -= variable.content.size
+            elif variable.is_long:
+                long.append(variable)
+        groups = self._save_long(long, looked, sharing) if long else []
+        groups += [self._save([looked[each] for each in group]) for group in sharing.groups()]
         self._bundle.close()
-        index = {"groups": [group for group in groups if group], "anchors": anchors, **self._surroundings()}
+        index = {"groups": [group for group in groups if group[1]], "anchors": anchors, **self._surroundings()}
         index["parts"] = self._store.parts
         write_file(f"{self._folder}/index", pickle.dumps(index, 4))
         lines = [(name, *self._losses[name]) for name in order if name in self._losses]
         lines += running(*live)
-        write_report(self._folder, lines, self._notes(), sum(map(len, groups)))
+        write_report(self._folder, lines, self._notes(), sum(len(saved) for _, saved in groups))
 
     def _variables(self, order: list, lost: dict, hopeless: list) -> list:
         """The variables that can be tried; those that cannot are losses."""
@@ -137,18 +141,54 @@ class Saving:
                 found.append(_Variable(number, name, kind, names[name]))
         return found
 
-    def _pickle(self, variable: _Variable) -> bool:
-        """Pickles a variable; false if it is lost."""
-        self._pickled, self._buffers = Content(self._store), []
+    def _pickle(self, variable: _Variable, most: int = sys.maxsize) -> bool:
+        """Pickles a variable; false if it is lost, or takes more bytes."""
+        self._pickled, self._buffers, self._most = Content(self._store), [], most
+        variable.holder = [variable.holder[0], []]  # the pickler may know the earlier one
         try:
             self._pickler.dump(variable.holder)
         except BaseException as error:
-            self._lose(variable, error)
+            variable.is_long = self._pickled.own > most
+            if variable.is_long:
+                self._pickled.drop()
+            else:
+                self._lose(variable, error)
             return False
         variable.content, variable.buffers = self._pickled, self._buffers
         return True
 
-    def _save_group(self, group: list) -> list:
+    def write(self, content) -> int:
+        """Takes what the pickler writes."""
+        size = self._pickled.write(content)
+        if self._pickled.own > self._most:
+            raise _Long
+        if self._sharing is not None and type(content) is bytes:
+            self._met |= self._sharing.marked(content)
+        return size
+
+    def _save_long(self, long: list, looked: list, sharing: Sharing) -> list:
+        """Saves variables with long pickles, which are all together: to look for what they share would take too long.
+
+        Those of the others that share something with them are taken out of `sharing`.
+        """
+        count, saved = len(self._store.parts), []
+        self._sharing = sharing
+        unused = self._pickler.begin(sharing.marks())
+        for variable in long:
+            self._doing.begin(variable)
+            if self._pickle(variable):
+                if self._met:
+                    variable.content.drop()
+                else:
+                    self._store_one(variable, saved, alone=True)
+        self._sharing = None
+        if not self._met:
+            return [(unused, saved)]
+        self._store.cut(count)
+        met = [looked[number] for number in sharing.take(self._met)]
+        return [self._save(met + [variable for variable in long if variable.name not in self._losses])]
+
+    def _save(self, group: list) -> tuple[int, list]:
         """Saves variables that share something, which are pickled once more, or one that does not."""
         saved = []
         self._pickler.begin()
@@ -156,23 +196,25 @@ class Saving:
             self._doing.begin(variable)
             if len(group) > 1:
                 variable.content.drop()
-                variable.holder = [variable.holder[0], []]  # the pickler may know the earlier one
                 if not self._pickle(variable):
                     continue
-            count = len(self._store.parts)
-            try:
-                large = [self._save_buffer(buffer) for buffer in variable.buffers]
-                small = variable.content.size < _SMALL
-                place = None if small else [self._store.add(variable.content), 0, variable.content.size]
-            except NoRoom as error:
-                self._store.cut(count)
-                self._lose(variable, error)
-                continue
-            saved.append((variable.name, variable.kind, place or self._bundle.add(variable.content), large))
-            # A bundle ends at certain names, so that a new variable changes only the one that it is in.
-            if small and crc32(variable.name.encode("utf-8", "replace")) % _BUNDLED == 0:
-                self._bundle.close()
-        return saved
+            self._store_one(variable, saved)
+        return 0, saved
+
+    def _store_one(self, variable: _Variable, saved: list, alone: bool = False) -> None:
+        count = len(self._store.parts)
+        try:
+            large = [self._save_buffer(buffer) for buffer in variable.buffers]
+            small = variable.content.size < _SMALL and not alone
+            place = None if small else [self._store.add(variable.content), 0, variable.content.size]
+        except NoRoom as error:
+            self._store.cut(count)
+            self._lose(variable, error)
+            return
+        saved.append((variable.name, variable.kind, place or self._bundle.add(variable.content), large))
+        # A bundle ends at certain names, so that a new variable changes only the one that it is in.
+        if small and crc32(variable.name.encode("utf-8", "replace")) % _BUNDLED == 0:
+            self._bundle.close()
 
     def _lose(self, variable: _Variable, error: BaseException) -> None:
         self._losses[variable.name] = variable.kind, str(error) if isinstance(error, NoRoom) else reason(error)

@@ -11,6 +11,9 @@ _PLAIN = (str, bytes)
 """Types of what may be written twice: nobody can change it, and only its identity is lost."""
 _LONG = 1000
 """Bytes or characters from which on it is written once."""
+_MARK = b"\x1f\xa6\xd9"
+_GET = b"j"
+"""In a pickle, before the four bytes of a large number in the memo."""
 _MANY = 1000
 """Such values that two variables share, from which on these are saved together: twice, they would take too much."""
 
@@ -41,9 +44,30 @@ class Sharing:
                     self._join(other, number)
             self._plain.append((number, plain))
 
+    def marks(self) -> dict:
+        """What is not to be met in another variable, as a memo with numbers that `marked` finds in its pickle."""
+        base = int.from_bytes(b"\0" + _MARK, "little")
+        return {each: (base + number % 256, value) for each, (number, value) in self._owners.items() if _is_own(value)}
+
+    def marked(self, pickled) -> set[int]:
+        """The variables that share something with what has this pickle; some others may be among them."""
+        found, at = set(), pickled.find(_MARK)
+        while at >= 0:
+            if pickled[at - 2 : at - 1] == _GET:
+                found.update(range(pickled[at - 1], len(self._groups), 256))
+            at = pickled.find(_MARK, at + 1)
+        return found
+
     def groups(self) -> list[list[int]]:
         """The numbers of the variables, in the order in which they were added."""
-        return [group for number, group in enumerate(self._groups) if group[0] == number]
+        return [group for number, group in enumerate(self._groups) if group[:1] == [number]]
+
+    def take(self, numbers: set[int]) -> list[int]:
+        """Takes out the groups of these variables, and returns all that are in them."""
+        taken = sorted({each for number in numbers for each in self._groups[number]})
+        for number in taken:
+            self._groups[number] = []
+        return taken
 
     def _join(self, one: int, other: int) -> None:
         if self._groups[one] is not self._groups[other]:

@@ -64,7 +64,9 @@ class Content:
         self._path = f"{store.folder}/.{id(self)}"
         self._descriptor = -1
         self._pieces: list = []
-        self._own = self._taken = self.size = 0
+        self._taken = self.size = 0
+        self.own = 0
+        """Bytes that exist only here."""
 
     def write(self, content) -> int:
         """Takes bytes, without a copy."""
@@ -72,8 +74,8 @@ class Content:
         self._pieces.append(content)
         self.size += size
         if size < _LARGE:
-            self._own += size
-            if self._own > _OWN_LIMIT:
+            self.own += size
+            if self.own > _OWN_LIMIT:
                 self._digest_pieces()
                 self._write_pieces()
         self._store.tell()
@@ -119,7 +121,7 @@ class Content:
             self._descriptor = posix.open(self._path, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
         for piece in self._pieces:
             write_all(self._descriptor, piece, self._store.tell)
-        self._pieces, self._own = [], 0
+        self._pieces, self.own = [], 0
 
 
 class Bundle:
