@@ -22,14 +22,12 @@ _OUT_OF_BAND = 64 << 10
 """From this size on, the content of an array is written as it is, without a copy."""
 _SMALL = 4 << 10
 """Bytes of a pickle below which it is not a part by itself."""
-_BUNDLED = 32
-"""Small pickles in one part, on average."""
+_BUNDLE, _BUNDLED = 8 << 10, 8
+"""Bytes of small pickles that are a part together, at least, and how many more come to them on average."""
 _LONG, _LOOKED = 256 << 10, 4 << 20
 """Bytes of a pickle, and of all, from which on what they share is not looked for: that takes longer than to pickle."""
 _CELLS = 64 << 10
 """Characters of the source of cells from which on these are a part."""
-_TELLS = 0.2
-"""Seconds after which a variable that takes long is named again."""
 _OWN_CELL = "<cell 0>"
 """The server's own code, which calls this."""
 _DEEPEST = 20_000
@@ -52,24 +50,20 @@ class _Variable:
 class Doing:
     """Tells the session's process what is done, also while it takes long: what does not get on is given up."""
 
-    def __init__(self, writer: int) -> None:
-        self._writer = writer
-        self._line = b""
-        self._told = 0.0
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._line = ""
+        self._count = 0
 
     def begin(self, variable: _Variable) -> None:
         """Names the variable that comes next."""
-        self._line = f"{clean(variable.kind)}\t{variable.number}\n".encode()
-        self._say()
+        self._line = f"{clean(variable.kind)}\t{variable.number}\n"
+        self.tell()
 
     def tell(self) -> None:
         """Tells that it gets on."""
-        if posix.times().elapsed - self._told > _TELLS:
-            self._say()
-
-    def _say(self) -> None:
-        self._told = posix.times().elapsed
-        posix.write(self._writer, self._line)
+        self._count += 1
+        posix.pwrite(self._file, f"{self._count}\t{self._line}".encode(), 0)
 
 
 class _Long(Exception):
@@ -79,14 +73,14 @@ class _Long(Exception):
 class Saving:
     """One try to save all variables but those that are known as lost."""
 
-    def __init__(self, session, folder: str, writer: int, replaced: list) -> None:
+    def __init__(self, session, folder: str, doing: int, replaced: list) -> None:
         gc.disable()  # no hook of an object that is collected runs here, and memory stays shared
         with suppress(OSError):
             write_file("/proc/self/oom_score_adj", b"1000")  # not the session, if memory runs out
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEPEST))
         self._session = session
         self._folder = folder
-        self._doing = Doing(writer)
+        self._doing = Doing(doing)
         self._replaced = replaced
         self._store = Store(folder, Room(folder, session.start.environment), self._doing.tell)
         self._bundle = Bundle(self._store)
@@ -212,8 +206,9 @@ class Saving:
             self._lose(variable, error)
             return
         saved.append((variable.name, variable.kind, place or self._bundle.add(variable.content), large))
-        # A bundle ends at certain names, so that a new variable changes only the one that it is in.
-        if small and crc32(variable.name.encode("utf-8", "replace")) % _BUNDLED == 0:
+        # A bundle ends at certain names, so that a new variable changes hardly any other one.
+        name = variable.name.encode("utf-8", "replace")
+        if small and self._bundle.size() > _BUNDLE and crc32(name) % _BUNDLED == 0:
             self._bundle.close()
 
     def _lose(self, variable: _Variable, error: BaseException) -> None:

@@ -140,6 +140,10 @@ class Bundle:
         self._places.append(place)
         return place
 
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self._content.size
+
     def close(self) -> None:
         """Makes a part of it, and begins another one."""
         if self._places:
