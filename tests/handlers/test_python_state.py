@@ -554,6 +554,22 @@ def test_long_values_share_with_all_others(saved: Saved) -> None:
     assert opened.run("rows[3], other[0] is first, some[1] is rows[2], len(some)").result == "({}, True, True, 50000)"
 
 
+def test_many_values_share_with_each_other(saved: Saved) -> None:
+    runner = saved.save(
+        "shared = [1]\nfor at in range(700):\n    globals()[f'v{at}'] = [shared, *(f'{at}-{n}' for n in range(900))]",
+        "for at in range(400):\n    globals()[f'w{at}'] = [at]\nlast = [v1, v699, w7]\nx = [*v5]\ny = [*v5]",
+    )
+    opened = saved.open()
+    assert saved.report() == {}
+    assert (
+        opened.run("all(globals()[f'v{at}'][0] is shared for at in range(700)), last[1] is v699").result
+        == "(True, True)"
+    )
+    assert opened.run("last[2] is w7, w399, y[0] is shared, len(v699)").result == "(True, [399], True, 901)"
+    runner.run("w3.append(1)")
+    assert saved.save_what_changed(runner) < 100_000
+
+
 def test_a_value_that_cannot_be_saved_twice_costs_only_itself(saved: Saved) -> None:
     saved.save(
         "class Once:\n    count = 0\n    def __reduce__(self):\n        Once.count += 1\n"

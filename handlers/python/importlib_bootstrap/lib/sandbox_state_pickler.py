@@ -75,15 +75,14 @@ class SessionPickler(cloudpickle.Pickler):
 
         What is in `marks` is not pickled but named by its number there.
         """
-        memo = {**self._anchored, **(marks or {})}
-        count = 0 if marks is None else _FEWEST
-        while count < len(memo) - len(
-            self._anchored
-        ):  # in steps: pickles stay the same while there are some more marks
-            count *= 2
-        for empty in range(len(self._anchored) + count - len(memo)):
-            memo[empty] = _NO_NUMBER, object()
-        self.memo = memo
+        if marks is None:
+            self.memo = self._anchored
+            return 0
+        count = _FEWEST
+        while count < len(marks):
+            count *= 2  # not one by one, so that pickles stay the same when there are some more marks
+        empty = {number: (_NO_NUMBER, object()) for number in range(count - len(marks))}
+        self.memo = {**self._anchored, **marks, **empty}
         return count
 
     def known(self, holder: list) -> dict:

@@ -88,8 +88,9 @@ class Saving:
         self._buffers: list = []
         self._most, self._left = sys.maxsize, _LOOKED
         self._sharing: Sharing | None = None
-        """What the pickles must not meet, while that matters."""
+        """What the pickles are not to meet, while that matters."""
         self._met: set[int] = set()
+        """The variables that they have met."""
         from sandbox_state_pickler import SessionPickler
 
         self._pickler = SessionPickler(self, session, self._take_buffer)
@@ -107,7 +108,7 @@ class Saving:
             if self._pickle(variable, most=min(_LONG, self._left)):
                 sharing.add(self._pickler.known(variable.holder))
                 looked.append(variable)
-                self._left -= variable.content.size
+                self._left -= variable.content.own
             elif variable.is_long:
                 long.append(variable)
         groups = self._save_long(long, looked, sharing) if long else []
@@ -142,7 +143,7 @@ class Saving:
         try:
             self._pickler.dump(variable.holder)
         except BaseException as error:
-            variable.is_long = self._pickled.own > most
+            variable.is_long = isinstance(error, _Long)
             if variable.is_long:
                 self._pickled.drop()
             else:
@@ -161,9 +162,9 @@ class Saving:
         return size
 
     def _save_long(self, long: list, looked: list, sharing: Sharing) -> list:
-        """Saves variables with long pickles, which are all together: to look for what they share would take too long.
+        """Saves variables with long pickles, all together: to find out what they share would take too long.
 
-        Those of the others that share something with them are taken out of `sharing`.
+        Those of the others that share something with one of them are taken out of `sharing`.
         """
         count, saved = len(self._store.parts), []
         self._sharing = sharing
@@ -174,7 +175,7 @@ class Saving:
                 if self._met:
                     variable.content.drop()
                 else:
-                    self._store_one(variable, saved, alone=True)
+                    self._store_one(variable, saved, alone=True)  # nothing can be taken out of a bundle
         self._sharing = None
         if not self._met:
             return [(unused, saved)]

@@ -11,9 +11,10 @@ _PLAIN = (str, bytes)
 """Types of what may be written twice: nobody can change it, and only its identity is lost."""
 _LONG = 1000
 """Bytes or characters from which on it is written once."""
-_MARK = b"\x1f\xa6\xd9"
 _GET = b"j"
-"""In a pickle, before the four bytes of a large number in the memo."""
+"""In a pickle, the code before the four bytes of a large number in the memo."""
+_MARK = b"\x1f\xa6\xd9"
+"""The upper three bytes of numbers that no memo is large enough for."""
 _MANY = 1000
 """Such values that two variables share, from which on these are saved together: twice, they would take too much."""
 
@@ -45,12 +46,12 @@ class Sharing:
             self._plain.append((number, plain))
 
     def marks(self) -> dict:
-        """What is not to be met in another variable, as a memo with numbers that `marked` finds in its pickle."""
+        """All that the variables have, as a memo with numbers by which `marked` finds in a pickle what was met."""
         base = int.from_bytes(b"\0" + _MARK, "little")
         return {each: (base + number % 256, value) for each, (number, value) in self._owners.items() if _is_own(value)}
 
     def marked(self, pickled) -> set[int]:
-        """The variables that share something with what has this pickle; some others may be among them."""
+        """The variables that what has this pickle shares something with; some others may be among them."""
         found, at = set(), pickled.find(_MARK)
         while at >= 0:
             if pickled[at - 2 : at - 1] == _GET:
@@ -81,12 +82,12 @@ def _is_own(value: object) -> bool:
     kind = type(value)
     if kind is BuiltinFunctionType:
         return False
-    if kind is ModuleType:
-        return all(value is not each for each in [*sys.modules.values()])
     for each in type.__dict__["__mro__"].__get__(kind):
         if [type.__dict__[name].__get__(each) for name in ("__module__", "__name__")] == ["numpy", "dtype"]:
             return False  # there is one for all arrays that have the same
     try:
+        if kind is ModuleType:
+            return sys.modules.get(value.__name__) is not value
         return not callable(value) or cloudpickle._lookup_module_and_qualname(value) is None
     except Exception:  # a hook of it
         return True

@@ -9,8 +9,8 @@ from stat import S_ISREG
 from sandbox_state_digest import Digest
 from sandbox_state_room import write_all
 
-_KNOWN_LIMIT = 8 << 20
-"""Bytes of the list of known parts that are read: more than there are for a large session."""
+_KNOWN_LIMIT = 1 << 20
+"""Bytes of the list of known parts that are read: those of 30,000 parts."""
 _LARGE = 1 << 20
 """From this size on, what a pickler writes is mostly an object of the session itself, of which there is no copy."""
 _OWN_LIMIT = 1 << 20
