@@ -57,9 +57,11 @@ def open_(folder: str) -> None:
 
 def _parts(folder: str) -> list:
     """The files in the folder of the parts, which is made first."""
-    if "parts" not in posix.listdir(folder):
+    try:
+        return posix.listdir(f"{folder}/parts")
+    except FileNotFoundError:
         posix.mkdir(f"{folder}/parts", 0o700)
-    return posix.listdir(f"{folder}/parts")
+        return []
 
 
 def _try(folder: str, order: list, lost: dict, hopeless: list, live: tuple) -> str:

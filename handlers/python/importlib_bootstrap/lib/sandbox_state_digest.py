@@ -25,17 +25,20 @@ class Digest:
         self._next = sha256()
         self._filled = 0
 
-    def update(self, content) -> None:
-        """Takes the next piece, without a copy."""
-        left = memoryview(content).cast("B")
-        while left:
-            if not self._filled and len(left) >= _BLOCK:
-                whole = len(left) // _BLOCK * _BLOCK
-                self._done += _blocks(left[:whole], self._tell)
-                left = left[whole:]
+    def update(self, content, fill=None) -> None:
+        """Takes the next piece, without a copy; `fill` first gives each block its content, from this byte on."""
+        content = memoryview(content).cast("B")
+        at = 0
+        while at < len(content):
+            if not self._filled and len(content) - at >= _BLOCK:
+                starts = range(at, len(content) - _BLOCK + 1, _BLOCK)
+                self._done += _blocks(content, starts, fill, self._tell)
+                at += len(starts) * _BLOCK
                 continue
-            piece = left[: _BLOCK - self._filled]
-            left = left[len(piece) :]
+            piece = content[at : at + _BLOCK - self._filled]
+            if fill is not None:
+                fill(piece, at)
+            at += len(piece)
             self._next.update(piece)
             self._filled += len(piece)
             if self._filled == _BLOCK:
@@ -48,19 +51,22 @@ class Digest:
         return sha256(b"".join(self._done + last)).hexdigest()[:_LENGTH]
 
 
-def _blocks(content: memoryview, tell) -> list:
-    """The digests of whole blocks."""
+def _blocks(content: memoryview, starts: range, fill, tell) -> list:
+    """The digests of whole blocks, which begin there."""
     found: dict = {}
-    left = [*range(0, len(content), _BLOCK)]
+    left = [*reversed(starts)]
 
     def work(done=None) -> None:
         try:
             while left:
                 at = left.pop()
-                found[at] = sha256(content[at : at + _BLOCK]).digest()
+                block = content[at : at + _BLOCK]
+                if fill is not None:
+                    fill(block, at)
+                found[at] = sha256(block).digest()
                 if done is None:
                     tell()
-        except IndexError:  # another thread has taken the last one
+        except (IndexError, OSError):  # another thread has taken the last one, or a block cannot be filled
             pass
         finally:
             if done is not None:
@@ -81,4 +87,4 @@ def _blocks(content: memoryview, tell) -> list:
         left.clear()  # after an error, such as that of a limit, the others end soon
         for done in waiting:
             done.acquire()
-    return [found[at] for at in sorted(found)]
+    return [found.get(at, b"") for at in starts]

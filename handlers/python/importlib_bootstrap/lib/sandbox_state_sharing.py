@@ -26,6 +26,8 @@ class Sharing:
         self._groups: list[list[int]] = []
         self._owners: dict[int, tuple[int, object]] = {}
         """By identity, the first variable that has an object; the object stays, so that no other one is like it."""
+        self._named: set[int] = set()
+        """What pickles only name."""
         self._plain: list[tuple[int, dict]] = []
 
     def add(self, memo: dict) -> None:
@@ -37,8 +39,11 @@ class Sharing:
                 plain[each] = value
             elif each not in owners:
                 owners[each] = number, value
-            elif self._groups[owners[each][0]] is not self._groups[number] and _is_own(value):
-                self._join(owners[each][0], number)
+            elif each not in self._named and self._groups[owners[each][0]] is not self._groups[number]:
+                if _is_own(value):
+                    self._join(owners[each][0], number)
+                else:
+                    self._named.add(each)
         if len(plain) >= _MANY:
             for other, values in self._plain:
                 if len(plain.keys() & values.keys()) >= _MANY:
