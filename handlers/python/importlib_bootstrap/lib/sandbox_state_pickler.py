@@ -85,12 +85,17 @@ class SessionPickler(cloudpickle.Pickler):
         self.memo = {**self._anchored, **marks, **empty}
         return count
 
-    def known(self, holder: list) -> dict:
-        """What was pickled since `begin`, by identity, but for this list itself and its last element."""
-        memo = self.memo.copy()
-        for each in (*self._anchored, id(holder), id(holder[-1])):
-            memo.pop(each, None)
-        return memo
+    def known(self) -> dict:
+        """All that was pickled, by identity."""
+        return self.memo.copy()
+
+    def go_on(self, known: dict) -> None:
+        """Goes on from where this was known."""
+        self.memo = known
+
+    def is_anchor(self, identity: int) -> bool:
+        """Whether something has an anchor in its place, or belongs to one."""
+        return identity in self._anchored
 
     def forget(self, holder: list) -> None:
         """Forgets what was pickled since this list, which was pickled in part."""

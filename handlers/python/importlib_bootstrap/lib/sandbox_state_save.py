@@ -43,6 +43,8 @@ class _Variable:
         self.kind = kind
         self.holder = [value, []]  # the second list is the last thing that the memo has of the variable
         self.is_long = False
+        self.known: dict
+        """What the pickler knew after it, if it was alone."""
         self.content: Content
         self.buffers: list = []
 
@@ -100,13 +102,14 @@ class Saving:
         """Saves the variables of these names, and writes the report."""
         self._pickler.dump_anchors()
         anchors = b"".join(self._pickled.pieces())
-        sharing, looked, long = Sharing(), [], []
+        sharing, looked, long = Sharing(self._pickler.is_anchor), [], []
         for variable in self._variables(order, lost, hopeless):
             self._doing.begin(variable)
             self._pickler.begin()
             # Alone at first: what the pickler knows then shows what shares something.
             if self._pickle(variable, most=min(_LONG, self._left)):
-                sharing.add(self._pickler.known(variable.holder))
+                variable.known = self._pickler.known()
+                sharing.add(variable.known)
                 looked.append(variable)
                 self._left -= variable.content.own
             elif variable.is_long:
@@ -184,15 +187,16 @@ class Saving:
         return [self._save(met + [variable for variable in long if variable.name not in self._losses])]
 
     def _save(self, group: list) -> tuple[int, list]:
-        """Saves variables that share something, which are pickled once more, or one that does not."""
+        """Saves variables that share something: after the first, they are pickled once more."""
         saved = []
-        self._pickler.begin()
         for variable in group:
             self._doing.begin(variable)
-            if len(group) > 1:
+            if variable is not group[0]:
                 variable.content.drop()
                 if not self._pickle(variable):
                     continue
+            elif len(group) > 1:
+                self._pickler.go_on(variable.known)
             self._store_one(variable, saved)
         return 0, saved
 
@@ -202,7 +206,7 @@ class Saving:
             large = [self._save_buffer(buffer) for buffer in variable.buffers]
             small = variable.content.size < _SMALL and not alone
             place = None if small else [self._store.add(variable.content), 0, variable.content.size]
-        except NoRoom as error:
+        except Exception as error:
             self._store.cut(count)
             self._lose(variable, error)
             return
@@ -213,6 +217,7 @@ class Saving:
             self._bundle.close()
 
     def _lose(self, variable: _Variable, error: BaseException) -> None:
+        """Names a variable as lost, and forgets what the pickler has of it."""
         self._losses[variable.name] = variable.kind, str(error) if isinstance(error, NoRoom) else reason(error)
         self._pickler.forget(variable.holder)
         self._pickled.drop()

@@ -22,7 +22,8 @@ _MANY = 1000
 class Sharing:
     """Variables, in groups that share nothing with each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_anchor) -> None:
+        self._is_anchor = is_anchor
         self._groups: list[list[int]] = []
         self._owners: dict[int, tuple[int, object]] = {}
         """By identity, the first variable that has an object; the object stays, so that no other one is like it."""
@@ -31,7 +32,7 @@ class Sharing:
         self._plain: list[tuple[int, dict]] = []
 
     def add(self, memo: dict) -> None:
-        """Adds the next variable, with what its pickler has in the memo."""
+        """Adds the next variable, with what its pickler knows then."""
         number, owners, plain = len(self._groups), self._owners, {}
         self._groups.append([number])
         for each, (_, value) in memo.items():
@@ -40,7 +41,7 @@ class Sharing:
             elif each not in owners:
                 owners[each] = number, value
             elif each not in self._named and self._groups[owners[each][0]] is not self._groups[number]:
-                if _is_own(value):
+                if not self._is_anchor(each) and _is_own(value):
                     self._join(owners[each][0], number)
                 else:
                     self._named.add(each)
@@ -53,7 +54,11 @@ class Sharing:
     def marks(self) -> dict:
         """All that the variables have, as a memo with numbers by which `marked` finds in a pickle what was met."""
         base = int.from_bytes(b"\0" + _MARK, "little")
-        return {each: (base + number % 256, value) for each, (number, value) in self._owners.items() if _is_own(value)}
+        return {
+            each: (base + number % 256, value)
+            for each, (number, value) in self._owners.items()
+            if not self._is_anchor(each) and _is_own(value)
+        }
 
     def marked(self, pickled) -> set[int]:
         """The variables that what has this pickle shares something with; some others may be among them."""

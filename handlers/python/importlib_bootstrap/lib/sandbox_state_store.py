@@ -50,7 +50,8 @@ class Store:
         for name, _ in self.parts[count:]:
             del self._numbers[name]
             if name in self._taken:
-                posix.unlink(f"{self.folder}/{name}")
+                with suppress(FileNotFoundError):  # code has removed it
+                    posix.unlink(f"{self.folder}/{name}")
                 self.room.give(self._taken.pop(name))
         del self.parts[count:]
 
@@ -73,7 +74,7 @@ class Content:
         size = memoryview(content).nbytes
         self._pieces.append(content)
         self.size += size
-        if size < _LARGE:
+        if size < _LARGE:  # a larger one is not copied, so that it need not be written if it is known
             self.own += size
             if self.own > _OWN_LIMIT:
                 self._digest_pieces()
