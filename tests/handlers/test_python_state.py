@@ -4,10 +4,12 @@ The two interpreters are plain processes that share the folder, where no limit o
 """
 
 import io
+import os
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import rmtree
 
 import anyio
 import pytest
@@ -67,6 +69,23 @@ class Saved:
         run = runner.run(code.format(self.folder))
         runner.cell = self._cells
         return run
+
+    def save_what_changed(self, runner: Runner) -> int:
+        """Saves again what is not saved already; returns the bytes of the parts that are written."""
+        earlier = self._place / f"earlier{len([*self._place.iterdir()])}"
+        self.folder.rename(earlier)
+        self.folder.mkdir()
+        (self.folder / "known").write_text("".join(f"{path.name}\n" for path in (earlier / "parts").iterdir()))
+        self.save_again(runner)
+        written = self.parts()
+        assert not {*written} & {path.name for path in (earlier / "parts").iterdir()}
+        for path in (earlier / "parts").iterdir():
+            path.rename(self.folder / "parts" / path.name)
+        return sum(written.values())
+
+    def parts(self) -> dict[str, int]:
+        """The sizes of the parts that are there, by name."""
+        return {path.name: path.stat().st_size for path in (self.folder / "parts").iterdir()}
 
     def report(self) -> dict[str, tuple[str, str]]:
         """What is lost, by name."""
@@ -205,8 +224,8 @@ def test_the_source_of_cells_is_kept(saved: Saved) -> None:
     assert opened.run("import inspect\nprint(inspect.getsource(fail), inspect.getsource(C))").out == (
         "def fail():\n    return 1 / 0\n class C:\n    pass\n\n"
     )
-    for path in saved.folder.iterdir():
-        path.unlink()
+    rmtree(saved.folder)
+    saved.folder.mkdir()
     saved.save_again(opened)
     assert '"<cell 1>", line 2, in fail\n    return 1' in saved.open().run("fail()").err
 
@@ -445,7 +464,7 @@ def test_arrays_and_tables_are_kept_and_can_still_be_changed(tmp_path: Path) -> 
             "turned = np.ones((300, 400)).T\nclass Bad:\n    def __reduce__(self): raise ValueError\nbad = [large + 1, Bad()]\nlast = large * 2"
         )
         assert [*saved.report()] == ["bad"]
-        assert (saved.folder / "buffers").stat().st_size < 50 * MIB
+        assert sum(saved.parts().values()) < 50 * MIB
         opened = saved.open()
         assert saved.report() == {}
         checks = "again[0] is large, again[1] is frame, float(large.sum()), float(last.sum()), turned.shape, frame.a.sum(), list(frame.b[:2])"
@@ -462,6 +481,169 @@ def test_arrays_and_tables_are_kept_and_can_still_be_changed(tmp_path: Path) -> 
         index.write_bytes(index.read_bytes().replace(version.encode(), b"0" * len(version)))
         saved.open()
         assert saved.notes() == [f"pandas is {version} now; the session was saved with {'0' * len(version)}"]
+
+
+ARRAYS = "import numpy as np\nlarge = np.arange(2_000_000.0)\nview = {'large': large, 'small': [1]}\nn = 1"
+
+
+def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        saved = Saved(tmp_path, stack, "numpy")
+        runner = saved.save(ARRAYS, DEFINED, LONG)
+        assert sum(saved.parts().values()) > 16_000_000
+        assert saved.save_what_changed(runner) == 0
+        runner.run("n = 2\nnew = [view]")
+        assert 0 < saved.save_what_changed(runner) < 20_000
+        runner.run("large[1_000_000] = 7")
+        assert 16_000_000 <= saved.save_what_changed(runner) < 16_100_000
+        runner.run("rows[50_000]['n'] = -1")
+        assert 1_000_000 < saved.save_what_changed(runner) < 4_000_000
+        opened = saved.open()
+        assert saved.report() == {}
+        assert (
+            opened.run("n, view['large'] is large, new[0] is view, int(large[1_000_000])").result
+            == "(2, True, True, 7)"
+        )
+        assert opened.run("rows[50_000]['n'], len(rows), c.x, type(c) is C").result == "(-1, 100000, 1, True)"
+        assert saved.save_what_changed(opened) < 20_000
+
+
+DEFINED = """
+import enum, typing
+from dataclasses import dataclass
+T = typing.TypeVar('T')
+@dataclass
+class C:
+    x: int
+class Color(enum.Enum):
+    RED = 1
+c, red = C(1), Color.RED
+def f(x): return g(x)
+g = lambda x: x + 1
+names = {'a', 'b'}
+"""
+LONG = "rows = [{'n': at, 'name': f'n{at}'} for at in range(100_000)]"
+
+
+def test_what_is_shared_stays_shared_when_some_of_it_has_changed(saved: Saved) -> None:
+    runner = saved.save(
+        "a = [1] * 5000\nb = {'a': a}\nc = [2] * 5000\nd = [c]\nbytes_ = b'x' * 3_000_000\ne = [bytes_]"
+    )
+    runner.run("b['new'] = 1\nd.append(a)")
+    assert saved.save_what_changed(runner) < 100_000
+    opened = saved.open()
+    assert saved.report() == {}
+    assert (
+        opened.run("b['a'] is a, d[0] is c, d[1] is a, b['new'], e[0] is bytes_").result
+        == "(True, True, True, 1, True)"
+    )
+
+
+def test_long_values_share_with_all_others(saved: Saved) -> None:
+    runner = saved.save(
+        "class C: pass\nalone = [C]\nfirst = {'n': 0}\nother = [first]\n" + LONG,
+        "rows[3] = first\nsome = rows[::2]\nby = {row['name']: row for row in rows[1:] if 'name' in row}",
+    )
+    opened = saved.open()
+    assert saved.report() == {}
+    checks = "rows[3] is first, other[0] is first, some[1] is rows[2], by['n5'] is rows[5], alone[0] is C, len(rows)"
+    assert opened.run(checks).result == "(True, True, True, True, True, 100000)"
+    runner.run("rows[3] = {}")
+    assert saved.save_what_changed(runner) > 1_000_000
+    opened = saved.open()
+    assert opened.run("rows[3], other[0] is first, some[1] is rows[2], len(some)").result == "({}, True, True, 50000)"
+
+
+def test_many_values_share_with_each_other(saved: Saved) -> None:
+    runner = saved.save(
+        "shared = [1]\nfor at in range(700):\n    globals()[f'v{at}'] = [shared, *(f'{at}-{n}' for n in range(900))]",
+        "for at in range(400):\n    globals()[f'w{at}'] = [at]\nlast = [v1, v699, w7]\nx = [*v5]\ny = [*v5]",
+    )
+    opened = saved.open()
+    assert saved.report() == {}
+    assert (
+        opened.run("all(globals()[f'v{at}'][0] is shared for at in range(700)), last[1] is v699").result
+        == "(True, True)"
+    )
+    assert opened.run("last[2] is w7, w399, y[0] is shared, len(v699)").result == "(True, [399], True, 901)"
+    runner.run("w3.append(1)")
+    assert saved.save_what_changed(runner) < 100_000
+
+
+def test_a_value_that_cannot_be_saved_twice_costs_only_itself(saved: Saved) -> None:
+    saved.save(
+        "class Once:\n    count = 0\n    def __reduce__(self):\n        Once.count += 1\n"
+        "        if Once.count > 1: raise ValueError('again')\n        return list, ()\n"
+        "shared = [1]\nonce = [shared, Once()]\nlast = [shared]"
+    )
+    assert saved.report() == {"once": ("list", "ValueError: again")}
+    assert saved.open().run("last[0] is shared, 'once' in globals()").result == "(True, False)"
+
+
+@pytest.mark.parametrize("kind", ["bytes", "large", "folder", "pipe", "link", "device"])
+def test_a_list_of_known_parts_can_be_anything(saved: Saved, kind: str) -> None:
+    known = saved.folder / "known"
+    match kind:
+        case "bytes":
+            known.write_bytes(bytes(range(256)) * 100 + b"\n../index\n\n")
+        case "large":
+            with known.open("wb") as file:
+                file.truncate(1 << 40)
+        case "folder":
+            known.mkdir()
+        case "pipe":
+            os.mkfifo(known)
+        case "link":
+            known.symlink_to(known)
+        case _:
+            known.symlink_to("/dev/zero")
+    saved.save("a = [1]\nb = [a]")
+    assert saved.report() == {}
+    assert saved.open().run("b[0] is a").result == "True"
+
+
+def test_a_part_that_is_missing_or_damaged_costs_what_is_in_it(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        saved = Saved(tmp_path, stack, "numpy")
+        runner = saved.save(
+            ARRAYS, "other = np.ones(100_000)\nboth = [other, view]\nwords = [str(n) for n in range(5000)]"
+        )
+        parts = saved.parts()
+        array, words = (
+            next(name for name in parts if low < parts[name] < high) for low, high in ((10**7, 10**8), (10**4, 10**5))
+        )
+        path = saved.folder / "parts" / array
+        content = bytearray(path.read_bytes())
+        content[9_000_000] ^= 1
+        path.write_bytes(content)
+        (saved.folder / "parts" / words).write_bytes(b"x")
+        opened = saved.open()
+        assert saved.report() == {
+            "large": ("numpy.ndarray", "a part of it is damaged"),
+            "view": ("dict", "it shares something with large, which is lost"),
+            "both": ("list", "it shares something with large, which is lost"),
+            "words": ("list", "a part of it is damaged"),
+        }
+        assert opened.run("n, float(other.sum())").result == "(1, 100000.0)"
+        path.unlink()
+        saved.open()
+        assert saved.report()["large"] == ("numpy.ndarray", "a part of it is missing")
+        for name in parts:
+            (saved.folder / "parts" / name).unlink(missing_ok=True)
+        saved.open()
+        assert {why for _, why in saved.report().values()} == {"a part of it is missing"}
+        saved.save_again(runner)
+        saved.open()
+        assert saved.report() == {}
+
+
+def test_the_source_of_many_cells_is_in_parts(saved: Saved) -> None:
+    runner = saved.save(*(f"def f{at}():\n    return 1 / 0\n" + "# x" * 10_000 for at in range(5)))
+    assert len(saved.parts()) >= 2
+    runner.run("n = 1")
+    assert saved.save_what_changed(runner) < 10_000
+    error = saved.open().run("f0()").err
+    assert '  File "<cell 1>", line 2, in f0\n    return 1 / 0\n' in error
 
 
 def test_losses_beyond_five_hundred_are_counted(saved: Saved) -> None:

@@ -13,6 +13,7 @@ import sandbox_rich  # noqa: F401 - code that uses such modules shows values, an
 import sandbox_state_pickler  # noqa: F401 - so that a session is saved sooner
 import sandbox_state_reader  # noqa: F401 - and opened
 import sandbox_state_save  # noqa: F401 - what code has imported later cannot be in their way
+import sandbox_state_stored  # noqa: F401
 from sandbox_channel import quote
 
 _MISSED = 200

@@ -19,6 +19,8 @@ _TRIES_WITH_PATIENCE = 4
 _SAME = 3
 """Variables of one type that end a child in the same way, after which others of the type are not tried."""
 _STEP = 0.1
+_LINE = 4096
+"""Bytes for what a child does: a number that grows while it gets on, then the type and the number of the variable."""
 _DONE, _FAILED = ".", "!"
 
 
@@ -30,6 +32,7 @@ def save(folder: str) -> None:
     live = posix.getpid(), [*threading._active.values()] if threading else [], session.loop
     lost: dict[str, tuple[str, str]] = {}
     hopeless: list[str] = []
+    parts = _parts(folder)
     while True:
         last = _try(folder, order, lost, hopeless, live)
         kind, _, rest = last.partition("\t")
@@ -39,6 +42,8 @@ def save(folder: str) -> None:
             raise RuntimeError(f"the variables could not be saved: {rest}")
         number, _, why = rest.partition("\t")
         lost[order[int(number)]] = kind, why
+        for part in {*_parts(folder)} - {*parts}:  # what this try has left
+            _unlink(f"{folder}/parts/{part}")
         if sum(each == (kind, why) for each in lost.values()) >= _SAME:
             hopeless.append(kind)
 
@@ -50,28 +55,55 @@ def open_(folder: str) -> None:
     Opening(session, folder).run()
 
 
+def _parts(folder: str) -> list:
+    """The files in the folder of the parts, which is made first."""
+    try:
+        return posix.listdir(f"{folder}/parts")
+    except FileNotFoundError:
+        posix.mkdir(f"{folder}/parts", 0o700)
+        return []
+
+
 def _try(folder: str, order: list, lost: dict, hopeless: list, live: tuple) -> str:
     """Saves in a child; returns its last line, or the type, the number and the reason of the variable that ended it."""
     reader, writer = posix.pipe()
-    child = 0
+    doing = child = 0
     try:
+        doing = _open_doing(folder)
         child = _fork()
         if not child:
-            _work(folder, order, lost, hopeless, live, writer)
+            _work(folder, order, lost, hopeless, live, writer, doing)
         posix.close(writer)
-        writer = -1
-        said, stuck = _watch(child, reader, folder, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
+        writer = 0
+        said, stuck = _watch(child, reader, doing, _PATIENCE[len(lost) >= _TRIES_WITH_PATIENCE])
+        last = said.decode().rpartition("\n")[0].rpartition("\n")[2]
+        if last.startswith((_DONE, _FAILED)):
+            return last
+        last = posix.pread(doing, _LINE, 0).partition(b"\n")[0].decode().partition("\t")[2]
     finally:
-        for descriptor in (reader, writer):
-            if descriptor >= 0:
+        for descriptor in (reader, writer, doing):
+            if descriptor:
                 posix.close(descriptor)
         status = _end(child) if child else 0
-    last = said.rpartition("\n")[0].rpartition("\n")[2]
-    if last.startswith((_DONE, _FAILED)):
-        return last
     how = f"signal {status & 127}" if status & 127 else f"exit status {status >> 8}"
     why = "saving it takes too long" if stuck else f"saving it ended the interpreter ({how})"
     return f"{last}\t{why}" if last else f"{_FAILED}\t{why.replace('saving it', 'the process')}"
+
+
+def _open_doing(folder: str) -> int:
+    """A file in which a child says what it does: unlike a pipe, that wakes nobody each time."""
+    path = f"{folder}/doing"
+    doing = posix.open(path, posix.O_RDWR | posix.O_CREAT | posix.O_TRUNC, 0o600)
+    _unlink(path)
+    posix.write(doing, bytes(_LINE))  # so that there is room later, too
+    return doing
+
+
+def _unlink(path: str) -> None:
+    try:  # noqa: SIM105 - code may have replaced `suppress`
+        posix.unlink(path)
+    except OSError:  # code has put something else there
+        pass
 
 
 def _fork() -> int:
@@ -84,34 +116,25 @@ def _fork() -> int:
         return posix.fork()
 
 
-def _watch(child: int, reader: int, folder: str, patience: float) -> tuple[str, bool]:
-    """Reads what a child says, until it ends or has not got on for too long; returns it, and which of the two."""
+def _watch(child: int, reader: int, doing: int, patience: float) -> tuple[bytes, bool]:
+    """Reads what a child says at last, or until it has not got on for too long; returns it, and which of the two."""
     from select import POLLIN, poll
 
     waiting = poll()
     waiting.register(reader, POLLIN)
-    said, size, still = b"", -1, 0.0
+    said, done, still = b"", b"", 0.0
     while still < patience:
         if waiting.poll(int(_STEP * 1000)):
             piece = posix.read(reader, 1 << 16)
-            if not piece:
-                return said.decode(), False
-            said, still = said + piece, 0.0
-            if said.endswith(b"\n") and said[said.rfind(b"\n", 0, -1) + 1 :].startswith(_DONE.encode()):
-                return said.decode(), False
+            said += piece
+            if not piece or said.endswith(b"\n"):
+                return said, False
         elif _has_ended(child):  # while a process that it started has the pipe
-            return said.decode(), False
+            return said, False
         else:
-            now = sum(_size(f"{folder}/{name}") for name in ("data", "buffers"))
-            size, still = now, still + _STEP if now == size else 0.0
-    return said.decode(), True
-
-
-def _size(path: str) -> int:
-    try:
-        return posix.stat(path).st_size
-    except OSError:
-        return 0
+            now = posix.pread(doing, _LINE, 0)
+            done, still = now, still + _STEP if now == done else 0.0
+    return said, True
 
 
 def _has_ended(child: int) -> bool:
@@ -131,7 +154,7 @@ def _end(child: int) -> int:
         return 0
 
 
-def _work(folder: str, order: list, lost: dict, hopeless: list, live: tuple, writer: int) -> None:
+def _work(folder: str, order: list, lost: dict, hopeless: list, live: tuple, writer: int, doing: int) -> None:
     """What the child does; does not return."""
     last = _FAILED
     try:
@@ -147,7 +170,7 @@ def _work(folder: str, order: list, lost: dict, hopeless: list, live: tuple, wri
         from sandbox_state_save import Saving
 
         sys.path[:] = path
-        Saving(session, folder, writer, replaced).run(order, lost, hopeless, live)
+        Saving(session, folder, doing, replaced).run(order, lost, hopeless, live)
         last = _DONE
     except BaseException as error:
         from sandbox_state_report import clean, reason

@@ -9,10 +9,12 @@ import sys
 from _ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from _frozen_importlib_external import MAGIC_NUMBER
 from contextlib import contextmanager, suppress
+from pickle import UnpicklingError
 
 import sandbox_state_parts as parts
 from sandbox_state_reader import Reader, TooLong, limit
 from sandbox_state_report import clean, reason, write_file, write_report
+from sandbox_state_stored import Stored
 
 
 class Opening:
@@ -23,11 +25,13 @@ class Opening:
         self._folder = folder
         with open(f"{folder}/index", "rb") as file:
             self._index = pickle.load(file)
+        self._stored = Stored(folder, self._index["parts"])
+        self._notes: list = []
+        self._cells = self._find_cells()
         self.same_bytecode = self._index["bytecode"] == MAGIC_NUMBER
         self.version_then = _dotted(self._index["version"])
         self._codes: dict[str, list] = {}
         self._lost: list = []
-        self._notes: list = []
         self._doing = os.open(f"{folder}/opening", os.O_RDWR | os.O_CREAT, 0o600)
         self._deadly = self._find_deadly()
         with suppress(FileNotFoundError):
@@ -53,12 +57,22 @@ class Opening:
         """All code of a saved cell, compiled by this version of Python."""
         if file not in self._codes:
             found = self._codes[file] = []
-            if file in self._index["cells"]:
+            if file in self._cells:
                 flags = PyCF_ALLOW_TOP_LEVEL_AWAIT
-                found.append(compile(self._index["cells"][file], file, "exec", flags, dont_inherit=True))
+                found.append(compile(self._cells[file], file, "exec", flags, dont_inherit=True))
                 for code in found:  # grows during the loop
                     found += [each for each in code.co_consts if isinstance(each, type(code))]
         return self._codes[file]
+
+    def _find_cells(self) -> dict:
+        """The source of all cells."""
+        found: dict[str, str] = {}
+        for number in self._index["cell_parts"]:
+            try:
+                found.update(pickle.loads(self._stored.view(number)))
+            except UnpicklingError as error:
+                self._notes.append(f"the source of some cells is not here: {error}")
+        return {**found, **self._index["cells"]}
 
     def _find_deadly(self) -> list:
         """The variables that ended the interpreter in an earlier try."""
@@ -73,31 +87,44 @@ class Opening:
         return names
 
     def _open_all(self) -> int:
-        names, kept = self.session.names, 0
-        with open(f"{self._folder}/data", "rb") as data, open(f"{self._folder}/buffers", "rb") as buffers:
-            reader = Reader(data, buffers, names)
-            for name, kind, *place in self._index["variables"]:
-                shown = clean(name)
-                if shown in self._deadly:
-                    self._lost.append((name, kind, "opening it ended the interpreter"))
-                    reader.skip(name, *place, careful=True)
-                    continue
-                os.ftruncate(self._doing, 0)
-                os.pwrite(self._doing, shown.encode(), 0)
-                try:
-                    with limit(reader.position):
-                        names[name] = reader.read(*place)
-                    kept += 1
-                except BaseException as error:
-                    why = "opening it takes too long" if isinstance(error, TooLong) else reason(error)
-                    self._lost.append((name, kind, why))
-                    reader.skip(name, *place, careful=isinstance(error, TooLong))
+        kept, names = 0, self.session.names
+        for unused, group in self._index["groups"]:
+            try:
+                found = [(self._content(*place), name, kind, large) for name, kind, place, large in group]
+            except UnpicklingError as error:
+                # Without one of them, what the others have of it cannot be found.
+                self._lost += [(name, kind, str(error)) for name, kind, *_ in group]
+                continue
+            reader = Reader(self._stored, self._index["anchors"], unused, names)
+            for each in found:
+                kept += self._open_one(reader, *each)
         return kept
+
+    def _content(self, number: int, start: int, size: int) -> memoryview:
+        return self._stored.view(number)[start : start + size]
+
+    def _open_one(self, reader: Reader, content: memoryview, name: str, kind: str, large: list) -> bool:
+        shown = clean(name)
+        if shown in self._deadly:
+            self._lost.append((name, kind, "opening it ended the interpreter"))
+            reader.skip(name, content, large, careful=True)
+            return False
+        os.ftruncate(self._doing, 0)
+        os.pwrite(self._doing, shown.encode(), 0)
+        try:
+            with limit(reader.position):
+                self.session.names[name] = reader.read(content, large)
+            return True
+        except BaseException as error:
+            why = "opening it takes too long" if isinstance(error, TooLong) else reason(error)
+            self._lost.append((name, kind, why))
+            reader.skip(name, content, large, careful=isinstance(error, TooLong))
+            return False
 
     def _restore_surroundings(self) -> None:
         index = self._index
         earlier = {}
-        for cell, text in index["cells"].items():
+        for cell, text in self._cells.items():
             lines = [f"{line}\n" for line in text.split("\n")[:-1]]
             earlier[cell] = (len(text), None, lines, cell)
         sources = self.session.sources

@@ -22,6 +22,10 @@ _FILES = {
     FileIO: ("rb", 0),
 }
 """The mode and the buffering with which a file of each type is opened."""
+_FEWEST = 1 << 12
+"""Numbers of the memo that are kept free for marks, at least."""
+_NO_NUMBER = 1 << 31
+"""One that no pickle has."""
 _DOTTED = re.compile(r"\w+(?:\.\w+)+")
 
 
@@ -36,7 +40,7 @@ class _Anchor:
 
 
 class SessionPickler(cloudpickle.Pickler):
-    """A pickler for all variables, one after the other, which knows what they share."""
+    """A pickler for one variable after the other, which knows what those since the last `begin` share."""
 
     def __init__(self, file, session, buffer_callback) -> None:
         self._names = session.names
@@ -53,22 +57,52 @@ class SessionPickler(cloudpickle.Pickler):
             functools.cached_property: _reduce_property,
         }
         super().__init__(file, 5, buffer_callback)
+        self._anchored: dict = {}
 
     def dump_anchors(self) -> None:
         """Writes what stands for the session's own names and its `__main__`, wherever they are met later."""
+        # Nothing is read twice, so classes need no random numbers, which would make each pickle another one.
+        cloudpickle._get_or_create_tracker_id = lambda definition: None
         own = {_Anchor(parts.names): self._names, _Anchor(parts.main): sys.modules["__main__"]}
         self.dump([*own, []])
         memo = self.memo.copy()
         for anchor, each in own.items():
             memo[id(each)] = memo.pop(id(anchor))[0], each
-        self.memo = memo
+        self._anchored = memo
+
+    def begin(self, marks: dict | None = None) -> int:
+        """Forgets all but the anchors; returns how many numbers of the memo then are for nothing.
+
+        What is in `marks` is not pickled but named by its number there.
+        """
+        if marks is None:
+            self.memo = self._anchored
+            return 0
+        count = _FEWEST
+        while count < len(marks):
+            count *= 2  # not one by one, so that pickles stay the same when there are some more marks
+        empty = {number: (_NO_NUMBER, object()) for number in range(count - len(marks))}
+        self.memo = {**self._anchored, **marks, **empty}
+        return count
+
+    def known(self) -> dict:
+        """All that was pickled, by identity."""
+        return self.memo.copy()
+
+    def go_on(self, known: dict) -> None:
+        """Goes on from where this was known."""
+        self.memo = known
+
+    def is_anchor(self, identity: int) -> bool:
+        """Whether something has an anchor in its place, or belongs to one."""
+        return identity in self._anchored
 
     def forget(self, holder: list) -> None:
         """Forgets what was pickled since this list, which was pickled in part."""
         memo = self.memo.copy()
         if id(holder) in memo:
-            first = memo[id(holder)][0]
-            self.memo = {each: entry for each, entry in memo.items() if entry[0] < first}
+            last = range(memo[id(holder)][0], len(memo))
+            self.memo = {each: entry for each, entry in memo.items() if entry[0] not in last}
 
     def _dynamic_function_reduce(self, function: FunctionType):
         attributes, used = dict(function.__dict__), {}

@@ -6,7 +6,6 @@ import io
 import pickle
 from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
 from contextlib import contextmanager
-from os import SEEK_CUR, lseek
 
 _PATIENCE = 5.0
 """Seconds in which reading a variable must get on."""
@@ -38,21 +37,26 @@ def limit(position):
 
 
 class Reader:
-    """Reads one variable after the other."""
+    """Reads one variable after the other, of those that share something."""
 
-    def __init__(self, data, buffers, names: dict) -> None:
-        self._data = data
-        self._buffers = buffers
+    def __init__(self, stored, anchors: bytes, unused: int, names: dict) -> None:
+        self._stored = stored
         self._names = names
         self._large: list = []
         self._missing: dict = {}
-        self._unpickler = self._new(data)
+        self._source = _Source()
+        self._source.begin(memoryview(anchors))
+        self._unpickler = self._new()
         self._end = self._unpickler.load()[-1]
         """The last object of the last variable."""
+        if unused:
+            self._source.begin(memoryview(_framed(pickle.NONE + pickle.MEMOIZE * unused + pickle.STOP)))
+            self._end = self._unpickler.load()
 
-    def read(self, position: int, size: int, large: list):
-        """Reads the variable that is next; `large` says where its large parts are."""
+    def read(self, content: memoryview, large: list):
+        """Reads the variable that is next; `large` says in which parts its large contents are."""
         self._large = [*large]
+        self._source.begin(content)
         value, self._end = self._unpickler.load()
         if self._missing:
             from sandbox_state_remains import reaches
@@ -63,18 +67,16 @@ class Reader:
         return value
 
     def position(self) -> int:
-        """How far it is; not by methods of the files, in one of which it may be."""
-        return sum(lseek(file.fileno(), 0, SEEK_CUR) for file in (self._data, self._buffers))
+        """How far it is."""
+        return self._source.moved + self._stored.moved
 
-    def skip(self, name: str, position: int, size: int, large: list, careful: bool) -> None:
+    def skip(self, name: str, content: memoryview, large: list, careful: bool) -> None:
         """Goes on after a variable that cannot be read, with what is left of it for others."""
         memo = self._unpickler.memo.copy()
         last = max(number for number, each in memo.items() if each is self._end)
-        if self._data.tell() == position + size and last == max(memo):
+        if self._source.is_read(content) and last == max(memo):
             return  # it was read, and is lost because of another one
         known = {number: memo[number] for number in range(last + 1)}
-        self._data.seek(position)
-        content = self._data.read(size)
         remains = None
         if not careful:
             try:
@@ -84,14 +86,15 @@ class Reader:
                 remains = None
         remains = remains or self._find_remains(content, known, large, True)
         self._missing.update((id(each), (each, name)) for each in remains.missing)
-        self._unpickler = self._new(_Joined(_filling(len(remains.memo)), self._data))
+        self._unpickler = self._new()
         self._unpickler.known = remains.memo
+        self._source.begin(memoryview(_filling(len(remains.memo))))
         self._unpickler.load()
 
-    def _new(self, file) -> _Unpickler:
-        return _Unpickler(file, buffers=iter(self._next_large, None))
+    def _new(self) -> _Unpickler:
+        return _Unpickler(self._source, buffers=iter(self._next_large, None))
 
-    def _find_remains(self, content: bytes, known: dict, large: list, careful: bool):
+    def _find_remains(self, content: memoryview, known: dict, large: list, careful: bool):
         from sandbox_state_remains import Remains
 
         self._large = [*large]
@@ -100,10 +103,8 @@ class Reader:
         return remains
 
     def _next_large(self):
-        position, size, is_constant = self._large.pop(0)
-        content = bytearray(size)
-        self._buffers.seek(position)
-        self._buffers.readinto(content)
+        number, is_constant = self._large.pop(0)
+        content = self._stored.load(number)
         return memoryview(content).toreadonly() if is_constant else content
 
 
@@ -123,19 +124,42 @@ def _filling(count: int) -> bytes:
         pickle.BININT + number.to_bytes(4, "little") + pickle.BINPERSID + pickle.MEMOIZE + pickle.POP
         for number in range(count)
     )
-    content = put + pickle.NONE + pickle.STOP
+    return _framed(put + pickle.NONE + pickle.STOP)
+
+
+def _framed(content: bytes) -> bytes:
     return pickle.PROTO + b"\x05" + pickle.FRAME + len(content).to_bytes(8, "little") + content
 
 
-class _Joined:
-    """Some bytes, and then a file."""
+class _Source:
+    """What an unpickler reads from: one content after the other, where it is."""
 
-    def __init__(self, first: bytes, file) -> None:
-        self._first = io.BytesIO(first)
-        self._file = file
+    def __init__(self) -> None:
+        self.moved = 0
+        self._content = self._left = memoryview(b"")
+
+    def begin(self, content: memoryview) -> None:
+        """Goes on with this content."""
+        self._content = self._left = content
+
+    def is_read(self, content: memoryview) -> bool:
+        """Whether this content was read to its end."""
+        return content is self._content and not self._left
 
     def read(self, size: int) -> bytes:
-        return self._first.read(size) or self._file.read(size)
+        """The next bytes."""
+        piece, self._left = self._left[:size], self._left[size:]
+        self.moved += 1
+        return bytes(piece)
+
+    def readinto(self, space) -> int:
+        """The next bytes, for a large object."""
+        space = memoryview(space).cast("B")
+        size = min(len(space), len(self._left))
+        space[:size], self._left = self._left[:size], self._left[size:]
+        self.moved += 1
+        return size
 
     def readline(self) -> bytes:
-        return self._first.readline() or self._file.readline()
+        """Nothing: no pickle of a session has lines."""
+        return b""

@@ -72,6 +72,18 @@ class Remains(pickle._Unpickler):
         except Exception:
             self.stack.append(self._miss())
 
+    def _load_next_buffer(self) -> None:
+        try:
+            self.stack.append(next(self._buffers))
+        except Exception:
+            self.stack.append(self._miss())
+
+    def _load_readonly_buffer(self) -> None:
+        if type(self.stack[-1]) is not Missing:
+            self.load_readonly_buffer()
+
+    dispatch[pickle.NEXT_BUFFER[0]] = _load_next_buffer
+    dispatch[pickle.READONLY_BUFFER[0]] = _load_readonly_buffer
     dispatch[pickle.REDUCE[0]] = _load_reduce
     dispatch[pickle.NEWOBJ[0]] = _load_new
     dispatch[pickle.NEWOBJ_EX[0]] = _load_new_named

@@ -8,8 +8,8 @@ from errno import EDQUOT, ENOSPC
 
 _RESERVE = 0.1
 """The part of the memory that is left free."""
-_AT_ONCE = 256 << 10
-"""Bytes up to which what is written is collected, and for which no room is looked for."""
+_AT_ONCE = 16 << 20
+"""Bytes that are written before it is told that it gets on."""
 
 
 class NoRoom(Exception):
@@ -45,58 +45,18 @@ class Room:
         return max(0, free)
 
 
-class Output:
-    """A file that is written from its start."""
-
-    def __init__(self, path: str, room: Room) -> None:
-        self._descriptor = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC, 0o600)
-        self._room = room
-        self._pending = bytearray()
-        self._taken = 0
-        self.size = 0
-        """How many bytes it has, with those that wait to be written."""
-
-    def write(self, content) -> int:
-        """Writes bytes, later if they are few."""
-        size = memoryview(content).nbytes
-        if self.size + size > _AT_ONCE:
-            needed = self.size + size - self._taken
-            if needed > 0:
-                self._room.take(needed)
-                self._taken += needed
-        if len(self._pending) + size > _AT_ONCE:
-            self.flush()
-            self._write(content)
-        else:
-            self._pending += content
-        self.size += size
-        return size
-
-    def flush(self) -> None:
-        """Writes what waits."""
-        self._write(self._pending)
-        self._pending = bytearray()
-
-    def cut(self, size: int) -> None:
-        """Cuts the file to an earlier size."""
-        self._pending = bytearray()
-        posix.ftruncate(self._descriptor, size)
-        posix.lseek(self._descriptor, size, 0)
-        if self._taken > size:
-            self._room.give(self._taken - size)
-            self._taken = size
-        self.size = size
-
-    def _write(self, content) -> None:
-        left = memoryview(content).cast("B") if len(content) else b""
-        total = len(left)
-        try:
-            while left:
-                left = left[posix.write(self._descriptor, left) :]
-        except OSError as error:
-            if error.errno not in (ENOSPC, EDQUOT):
-                raise
-            raise NoRoom(f"no room in the sandbox to save {max(1, total >> 20)} MB") from None
+def write_all(descriptor: int, content, tell) -> None:
+    """Writes bytes, and calls `tell` while it gets on; raises `NoRoom` if the disk is full."""
+    left = memoryview(content).cast("B")
+    total = len(left)
+    try:
+        while left:
+            left = left[posix.write(descriptor, left[:_AT_ONCE]) :]
+            tell()
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            raise
+        raise NoRoom(f"no room in the sandbox to save {max(1, total >> 20)} MB") from None
 
 
 def _resident() -> int:
