@@ -25,19 +25,17 @@ class Digest:
         self._next = sha256()
         self._filled = 0
 
-    def update(self, content, fill=None) -> None:
-        """Takes the next piece, without a copy; `fill` first gives each block its content, from this byte on."""
+    def update(self, content) -> None:
+        """Takes the next piece, without a copy."""
         content = memoryview(content).cast("B")
         at = 0
         while at < len(content):
             if not self._filled and len(content) - at >= _BLOCK:
                 starts = range(at, len(content) - _BLOCK + 1, _BLOCK)
-                self._done += _blocks(content, starts, fill, self._tell)
+                self._done += _blocks(content, starts, self._tell)
                 at += len(starts) * _BLOCK
                 continue
             piece = content[at : at + _BLOCK - self._filled]
-            if fill is not None:
-                fill(piece, at)
             at += len(piece)
             self._next.update(piece)
             self._filled += len(piece)
@@ -51,7 +49,7 @@ class Digest:
         return sha256(b"".join(self._done + last)).hexdigest()[:_LENGTH]
 
 
-def _blocks(content: memoryview, starts: range, fill, tell) -> list:
+def _blocks(content: memoryview, starts: range, tell) -> list:
     """The digests of whole blocks, which begin there."""
     found: dict = {}
     left = [*reversed(starts)]
@@ -60,13 +58,10 @@ def _blocks(content: memoryview, starts: range, fill, tell) -> list:
         try:
             while left:
                 at = left.pop()
-                block = content[at : at + _BLOCK]
-                if fill is not None:
-                    fill(block, at)
-                found[at] = sha256(block).digest()
+                found[at] = sha256(content[at : at + _BLOCK]).digest()
                 if done is None:
                     tell()
-        except (IndexError, OSError):  # another thread has taken the last one, or a block cannot be filled
+        except IndexError:  # another thread has taken the last one
             pass
         finally:
             if done is not None:

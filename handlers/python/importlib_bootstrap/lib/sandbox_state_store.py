@@ -1,4 +1,4 @@
-"""Writes the parts of a saved session, which have their names from what they contain, but for those that are known."""
+"""Writes the parts of a saved session. If some can be known, they have their names from what they contain."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ class Store:
         """The name and the size of each."""
         self._numbers: dict[str, int] = {}
         self._taken: dict[str, int] = {}
-        self._known = _read_known(folder)
+        known = _read_known(folder)
+        self._known = known or frozenset()
+        self.names = known is not None
+        """Whether names are digests: without a list of those that are known, nobody compares them."""
 
     def add(self, content: Content) -> int:
         """Adds a part, and writes it if it is not known; returns its number. It raises `NoRoom`."""
-        name = content.name()
+        name = content.name() if self.names else str(len(self.parts))
         try:
             if name not in self._numbers and name.encode() not in self._known:
                 self._taken[name] = content.rename(f"{self.folder}/{name}")
@@ -61,7 +64,7 @@ class Content:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._digest = Digest(store.tell)
+        self._digest = Digest(store.tell) if store.names else None
         self._path = f"{store.folder}/.{id(self)}"
         self._descriptor = -1
         self._pieces: list = []
@@ -89,6 +92,7 @@ class Content:
     def name(self) -> str:
         """The name of the whole; no more can be written then."""
         self._digest_pieces()
+        assert self._digest is not None
         return self._digest.name()
 
     def rename(self, path: str) -> int:
@@ -111,7 +115,8 @@ class Content:
 
     def _digest_pieces(self) -> None:
         for piece in self._pieces:
-            self._digest.update(piece)
+            if self._digest is not None:
+                self._digest.update(piece)
 
     def _write_pieces(self) -> None:
         size = sum(memoryview(piece).nbytes for piece in self._pieces)
@@ -154,14 +159,18 @@ class Bundle:
             self._content, self._places = Content(self._store), []
 
 
-def _read_known(folder: str) -> frozenset:
-    """The names of the parts that need not be written; code can have left anything there."""
+def _read_known(folder: str):
+    """The names of the parts that need not be written, if there is a list; code can have left anything there."""
     content = b""
-    with suppress(OSError):
+    try:
         descriptor = posix.open(f"{folder}/known", posix.O_RDONLY | posix.O_NONBLOCK | posix.O_NOFOLLOW)
         try:
             if S_ISREG(posix.fstat(descriptor).st_mode):
                 content = posix.read(descriptor, _KNOWN_LIMIT)
         finally:
             posix.close(descriptor)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass
     return frozenset(content.split(b"\n"))
