@@ -16,7 +16,7 @@ from ..base.messages import Note, Step
 from ..base.principal import ANONYMOUS, Principal
 from ..base.results import OnProgress, Opened, described_contents
 from ..base.text import one_line
-from ..base.units import format_age
+from ..base.units import format_age, format_duration
 from ..sessions.session import Session
 from ..state.manifest import Manifest
 from .contents import Base, Contents
@@ -124,16 +124,19 @@ class Keeping:
         if not self._on or self._ended:
             return
         self._ended, sessions = True, self._live.end()
-        waiting = set(sessions)
+        waiting, saved = set(sessions), set[Session]()
         with anyio.move_on_after(self._seconds, shield=True) as scope:
             async with open_tasks() as timer:
                 timer.start_soon(self._interrupt, waiting)
                 async with open_tasks() as tasks:
                     for session in sessions:
-                        tasks.start_soon(self._save_last, session, waiting)
+                        tasks.start_soon(self._save_last, session, waiting, saved)
                 timer.cancel_scope.cancel()
         if scope.cancelled_caught:
-            _log.warning("not all sessions could be saved within sessions.save_timeout")
+            left, seconds = len(sessions) - len(saved), format_duration(self._seconds)
+            _log.warning(
+                "%d of %d sessions were not saved within %s, sessions.save_timeout", left, len(sessions), seconds
+            )
 
     def _keeps(self, session: Session) -> bool:
         return self._on and session.owner != ANONYMOUS
@@ -144,12 +147,13 @@ class Keeping:
         for session in waiting:
             session.interrupted = session.stop()
 
-    async def _save_last(self, session: Session, waiting: set[Session]) -> None:
+    async def _save_last(self, session: Session, waiting: set[Session], saved: set[Session]) -> None:
         try:
             async with session.exclusive(last=True):
                 waiting.discard(session)
                 async with self._at_once:
                     await self._save(session)
+                saved.add(session)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:

@@ -105,7 +105,8 @@ class LiveSessions:
         session = self._live.get(session_id)
         if session is None:
             expired = f"it was closed, or expired after {format_duration(self._limits.idle_timeout)} without use"
-            raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired))
+            nothing = ", and nothing of it is put aside" if self.put_aside is not None else ""
+            raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired) + nothing)
         return session
 
     def close(self, session_id: str) -> None:

@@ -147,6 +147,8 @@ class Session:
         self._take_back: Callable[[], None] | None = None
         """Ends the use that has the turn."""
         self._users = 0
+        self._acting = False
+        """Whether code of the server's own runs."""
 
     @property
     def busy(self) -> bool:
@@ -358,8 +360,12 @@ class Session:
         interpreter = await self._interpreter(sandbox, places)
         self._deadline = anyio.current_time() + timeout
         request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=self.policy.grace)
-        async with cpu_bound(sandbox, before, self.policy, timeout, lambda: interpreter.stop("cpu_limit")):
-            outcome = await self._ask(interpreter, request, cell=0)
+        self._acting = True
+        try:
+            async with cpu_bound(sandbox, before, self.policy, timeout, lambda: interpreter.stop("cpu_limit")):
+                outcome = await self._ask(interpreter, request, cell=0)
+        finally:
+            self._acting = False
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
@@ -511,8 +517,13 @@ class Session:
                 self._take_back = before
 
     def stop(self) -> bool:
-        """Interrupts the code that runs, or else ends the use that has the turn; returns false if there is neither."""
-        if any(interpreter.stop() for interpreter in self._interpreters.values()):  # at most one runs
+        """Interrupts the code that runs, or else ends the use that has the turn; returns false if there is neither.
+
+        Code of the server's own is not interrupted, such as what saves variables: it ends soon.
+        """
+        if not self._acting and any(
+            interpreter.stop() for interpreter in self._interpreters.values()
+        ):  # at most one runs
             return True
         if self._take_back is None:
             return False

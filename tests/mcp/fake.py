@@ -91,6 +91,21 @@ class FakeService:
         return self
 
     @property
+    def keeping(self) -> Self:
+        """The fake also stands in for what keeps sessions; none is put aside."""
+        return self
+
+    async def wake(self, _caller: Principal, _session_id: str) -> None:
+        """Finds nothing."""
+
+    async def bring_back(self, _caller: Principal, _session_id: str) -> None:
+        """Finds nothing."""
+
+    async def discard(self, _caller: Principal, _session_id: str) -> bool:
+        """Finds nothing."""
+        return False
+
+    @property
     def overviews(self) -> Self:
         """The fake also stands in for the overviews of the service."""
         return self

@@ -135,7 +135,10 @@ MEANT = [
     ('[sandbox]\nmemory = "1GiB"', "sandbox: unknown key; did you mean limits.memory?"),
     ('[limit]\nmemory = "1GiB"', "limit: unknown key; did you mean limits?"),
     ('netwrok = "none"', "netwrok: unknown key; did you mean network?"),
-    ('[sessions]\ntimeout = "1h"', "sessions.timeout: unknown key; did you mean idle_timeout, limits.timeout or"),
+    (
+        '[sessions]\ntimeout = "1h"',
+        "sessions.timeout: unknown key; did you mean save_timeout, idle_timeout, limits.timeout or",
+    ),
     (
         '[backend]\nname = "docker"\n[docker]\nmemory = "1GiB"',
         "docker.memory: unknown key; did you mean limits.memory?",
