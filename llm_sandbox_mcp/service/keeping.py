@@ -145,12 +145,14 @@ class Keeping:
         """After half of the time, stops what runs in sessions that wait to be saved, but nothing that saves them."""
         await anyio.sleep(self._seconds / 2)
         for session in waiting:
-            session.interrupted = session.stop()
+            session.stop()
 
     async def _save_last(self, session: Session, waiting: set[Session], saved: set[Session]) -> None:
+        busy = session.busy
         try:
             async with session.exclusive(last=True):
                 waiting.discard(session)
+                session.interrupted = busy and session.broken_off
                 async with self._at_once:
                     await self._save(session)
                 saved.add(session)

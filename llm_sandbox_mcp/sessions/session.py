@@ -146,6 +146,8 @@ class Session:
         self._turn = anyio.Lock(fast_acquire=True)
         self._take_back: Callable[[], None] | None = None
         """Ends the use that has the turn."""
+        self.broken_off = False
+        """Whether its last run was interrupted."""
         self._users = 0
         self._acting = False
         """Whether code of the server's own runs."""
@@ -314,6 +316,7 @@ class Session:
         lived = name in self._interpreters
         interpreter = await self._interpreter(sandbox, places)
         self.runs += 1
+        self.broken_off = True  # also if this is cancelled
         self._ran.add(name)
         loss, returned, ended = self._loss, self._returned, None
 
@@ -329,6 +332,7 @@ class Session:
             interpreter = await self._interpreter(sandbox, places)
             sent_at = anyio.current_time()
             outcome = await ask(interpreter)
+        self.broken_off = outcome.ending == "cancelled"
         if outcome.silence:
             unknown_end = f"{outcome.silence.cause}, and what the code did is unknown"
             raise EngineSilent(unknown_end, "once it answers, go on in the same session, which keeps its state")
