@@ -1,7 +1,7 @@
 """Sessions that are put aside: under which name, whose they are, how many stay, and that none meets one that is saved."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,11 +12,13 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import BadState, StoreFailed, UnknownState
 from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
+from llm_sandbox_mcp.state import encoding
+from llm_sandbox_mcp.state.bounds import Bounds
 from llm_sandbox_mcp.state.encoding import Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.kept import KeptSessions
 from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
-from llm_sandbox_mcp.state.saved import Bounds, SavedSessions
+from llm_sandbox_mcp.state.saved import SavedSessions
 from llm_sandbox_mcp.state.store import Source
 from tests.disks import small_disk
 
@@ -26,6 +28,10 @@ A, B, C, D = (letter * 40 for letter in "abcd")
 """Ids of sessions."""
 NOW = datetime.now(UTC) - timedelta(hours=1)
 MANY = Bounds(1000, 1 << 40, 1e9)
+
+
+WRITING = 2
+"""Objects that are looked for before a state is written: its older descriptions."""
 
 
 class Counting(FolderStore):
@@ -48,7 +54,7 @@ def nobody(_session_id: str) -> bool:
     return False
 
 
-def described(name: str, after: float, sections: Sequence[Section] = ()) -> Manifest:
+def described(name: str, after: float, layers: Sequence[Section]) -> Manifest:
     """A state of so many seconds after the first one."""
     return Manifest(
         format=FORMAT,
@@ -59,7 +65,7 @@ def described(name: str, after: float, sections: Sequence[Section] = ()) -> Mani
         runs=3,
         variables={},
         files=1,
-        sections=tuple(sections),
+        layers=tuple(layers),
     )
 
 
@@ -71,24 +77,68 @@ async def put(
     owner: Principal = USER,
     after: float = 0,
     needed: Callable[[str], bool] = nobody,
-) -> None:
-    """Puts a session aside, so many seconds after the first one."""
-    async with kept.writing(owner, session_id, needed) as writer:
+    earlier: Sequence[Section] = (),
+    live: bool = False,
+) -> Sequence[Section]:
+    """Puts a session aside, so many seconds after the first one, after earlier layers; returns all of its layers."""
+    async with kept.writing(owner, session_id, needed, live=live) as writer:
         writer.begin("files")
         await writer.add(content)
-        await writer.end()
-        await writer.complete(lambda sections: described(session_id, after, sections))
+        layers = [*earlier, await writer.end()]
+        await writer.complete(described(session_id, after, layers))
+    return layers
 
 
 async def get(kept: KeptSessions, session_id: str, owner: Principal = USER) -> tuple[bytes, bool]:
     """The content of a session that was put aside, and whether it ended with that."""
     async with kept.reading(owner, session_id) as (reader, ended):
-        return b"".join([part async for part in reader.section("files")]), ended
+        return b"".join([part for layer in reader.manifest.layers async for part in reader.section(layer)]), ended
+
+
+def names(folder: Path) -> set[str]:
+    """The names of all objects."""
+    return {path.name.removesuffix(".state") for path in folder.rglob("*.state")}
+
+
+def data(folder: Path, session_id: str = "") -> set[str]:
+    """The names of the objects that have data, of one session or of all."""
+    return {name for name in names(folder) if name.startswith(f"{session_id or name[:40]}.") and name[40:] != ".live"}
+
+
+def description(folder: Path, name: str) -> Path:
+    """The file of a description."""
+    (path,) = folder.rglob(f"{name}.state")
+    return path
+
+
+def read_description(path: Path) -> Manifest:
+    """What a description says."""
+    state = path.read_bytes()
+    place = encoding.place_of_manifest(state[-encoding.TAIL_SIZE :])
+    return Manifest.model_validate_json(encoding.manifest_in(state[place : -encoding.TAIL_SIZE], place))
 
 
 def objects(folder: Path) -> list[str]:
-    """The names of all objects, with the first digit of each id."""
-    return sorted(path.name[0] + path.name[40:].removesuffix(".state") for path in folder.rglob("*.state"))
+    """The names of all descriptions, with the first digit of each id; no data is missing, and none is left over."""
+    described, named = names(folder) - data(folder), set[str]()
+    for name in described:
+        try:
+            named |= read_description(description(folder, name)).objects
+        except encoding.Damaged:
+            named |= data(folder, name[:40])
+    assert data(folder) == named
+    return sorted(name[0] + name[40:] for name in described)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    """All objects with what is in them."""
+    return {path: path.read_bytes() for path in folder.rglob("*.state")}
+
+
+def put_back(before: Mapping[Path, bytes]) -> None:
+    """Puts objects back that are gone or have changed, as if a server had been killed before it removed them."""
+    for path, content in before.items():
+        path.write_bytes(content)
 
 
 async def test_a_session_ends_with_its_state_until_it_goes_on_and_ends_again(tmp_path: Path) -> None:
@@ -118,14 +168,13 @@ async def test_of_two_states_that_a_killed_server_left_the_one_that_the_session_
     kept = kept_in(tmp_path)
     await put(kept, A, b"old")
     await kept.go_on(USER, A)
-    (live,) = tmp_path.rglob("*.state")
-    old = live.read_bytes()
+    before = files(tmp_path)
     await put(kept, A, b"new")
-    live.write_bytes(old)  # as if the server had been killed before it removed this one
+    put_back(before)  # as if the server had been killed before it removed them
     assert objects(tmp_path) == ["a", "a.live"]
     assert await get(kept, A) == (b"new", True)
     await kept.go_on(USER, A)
-    assert (await get(kept, A), objects(tmp_path)) == ((b"new", False), ["a.live"])
+    assert (await get(kept, A), names(tmp_path) - data(tmp_path)) == ((b"new", False), {f"{A}.live"})
 
 
 async def test_a_save_that_is_broken_off_leaves_both_the_state_and_that_the_session_went_on(tmp_path: Path) -> None:
@@ -151,10 +200,10 @@ async def test_what_is_removed_leaves_no_bytes(tmp_path: Path) -> None:
     kept = kept_in(tmp_path)
     await put(kept, A, b"old")
     await kept.go_on(USER, A)
-    (live,) = tmp_path.rglob("*.state")
-    old = live.read_bytes()
+    before = files(tmp_path)
     await put(kept, A, b"new")
-    live.write_bytes(old)
+    put_back(before)
+    assert len(files(tmp_path)) == 4
     assert await kept.remove(USER, A)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert not await kept.remove(USER, A)
@@ -169,7 +218,7 @@ async def test_who_reads_a_state_reads_it_to_its_end_whatever_becomes_of_it(tmp_
     await put(kept, A, content)
     async with kept.reading(USER, A) as (reader, ended):
         found, pieces = bytearray(), 0
-        async for part in reader.section("files"):
+        async for part in reader.section(reader.manifest.layers[0]):
             found += part
             pieces += 1
             if pieces == 1:
@@ -202,7 +251,8 @@ async def test_one_that_is_put_aside_and_one_that_is_saved_under_the_same_name_n
     kept, saved = KeptSessions(store, bounds), SavedSessions(store, bounds)
     for name in (A, f"{A}.live"):
         async with saved.writing(USER, name) as writer:
-            await writer.complete(partial(described, name, 0))
+            writer.begin("files")
+            await writer.complete(described(name, 0, [await writer.end()]))
     with pytest.raises(UnknownState):
         await get(kept, A)
     await kept.go_on(USER, A)
@@ -230,7 +280,7 @@ async def test_beyond_the_number_the_oldest_go_under_either_name(tmp_path: Path)
 async def test_beyond_the_bytes_the_oldest_go(tmp_path: Path) -> None:
     content = b"".join(i.to_bytes(4) for i in range(50_000))
     await put(kept_in(tmp_path / "other"), A, content)
-    one = next((tmp_path / "other").rglob("*.state")).stat().st_size
+    one = sum(map(len, files(tmp_path / "other").values()))
     kept = kept_in(tmp_path / "this", Bounds(100, 2 * one + one // 2, 1e9))
     for number, session_id in enumerate((A, B, C)):
         await put(kept, session_id, content, after=number)
@@ -277,12 +327,12 @@ async def test_descriptions_are_read_once(tmp_path: Path) -> None:
     kept = KeptSessions(store, MANY)
     for number, session_id in enumerate((A, B, C, D)):
         await put(kept, session_id, after=number)
-        assert store.opened == number + 1
+        assert store.opened == (number + 1) * (WRITING + 1)
     await put(kept, A, after=9)
-    assert store.opened == 5
+    assert store.opened == 5 * (WRITING + 1)
     await kept.go_on(USER, A)
     await put(kept, B, after=10)
-    assert store.opened == 7  # the new one, and the one that has another name
+    assert store.opened == 6 * (WRITING + 1) + 1  # the new one, and the one that has another name
 
 
 async def test_what_took_the_place_of_another_is_read_again_and_what_another_server_adds_counts(tmp_path: Path) -> None:
@@ -313,12 +363,12 @@ async def test_one_that_cannot_be_read_is_tried_again_and_never_goes(tmp_path: P
     store = Counting(tmp_path)
     kept = KeptSessions(store, Bounds(1, 1 << 30, 1e9))
     await put(kept, A, after=0)
-    (damaged,) = tmp_path.rglob("*.state")
+    damaged = description(tmp_path, A)
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1])
     await put(kept, B, after=1)
     await put(kept, C, after=2)
-    assert (objects(tmp_path), store.opened) == (["a", "c"], 1 + 2 + 2)
+    assert (objects(tmp_path), store.opened) == (["a", "c"], 3 * WRITING + 1 + 2 + 2)
     with pytest.raises(BadState, match="is damaged"):
         await get(kept, A)
     damaged.write_bytes(whole)
