@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from llm_sandbox_mcp.base.errors import BadState, StoreFailed, UnknownState
@@ -17,9 +18,9 @@ from llm_sandbox_mcp.state.bounds import Bounds
 from llm_sandbox_mcp.state.encoding import Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.kept import KeptSessions
-from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
+from llm_sandbox_mcp.state.manifest import FORMAT, KeptFile, Manifest
 from llm_sandbox_mcp.state.saved import SavedSessions
-from llm_sandbox_mcp.state.store import Source
+from llm_sandbox_mcp.state.store import Sink, Source
 from tests.disks import small_disk
 
 pytestmark = pytest.mark.anyio
@@ -461,3 +462,296 @@ def refuse_states(path: Path, *, missing_ok: bool = False) -> None:
     if path.suffix == ".state":
         raise PermissionError(1, "Operation not permitted")
     _unlink(path, missing_ok=missing_ok)
+
+
+# States of several objects
+
+
+async def in_layers(kept: KeptSessions, *contents: bytes, session_id: str = A, after: float = 0) -> list[Section]:
+    """Writes a state while its session goes on, each content as what has changed since the one before."""
+    layers: Sequence[Section] = ()
+    for number, content in enumerate(contents):
+        layers = await put(kept, session_id, content, after=after + number, earlier=layers, live=True)
+    return [*layers]
+
+
+async def test_layers_are_read_from_the_object_that_each_is_in(tmp_path: Path) -> None:
+    kept, large = kept_in(tmp_path), b"".join(i.to_bytes(4) for i in range(400_000))
+    layers = await in_layers(kept, b"one ", large, b" three")
+    assert (await get(kept, A), objects(tmp_path)) == ((b"one " + large + b" three", False), ["a.live"])
+    assert data(tmp_path) == {layer.object for layer in layers} and len(data(tmp_path)) == 3
+    async with kept_in(tmp_path).reading(USER, A) as (reader, _):  # in another server
+        for layer, content in reversed([*zip(layers, (b"one ", large, b" three"), strict=True)]):
+            assert b"".join([part async for part in reader.section(layer)]) == content
+
+
+async def test_a_whole_state_removes_the_data_of_older_ones_and_nothing_that_it_uses(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    first, second = await in_layers(kept, b"1", b"2")
+    await in_layers(kept, b"other", session_id=B)
+    (third,) = await put(kept, A, b"new", after=2)
+    assert data(tmp_path, A) == {third.object}
+    assert (await get(kept, A), await get(kept, B)) == ((b"new", True), (b"other", False))
+    assert objects(tmp_path) == ["a", "b.live"]
+    await put(kept, A, b"er", after=3, earlier=[third], live=True)
+    assert (await get(kept, A), objects(tmp_path)) == ((b"newer", False), ["a.live", "b.live"])
+    assert {first.object, second.object}.isdisjoint(names(tmp_path))
+
+
+async def test_an_artifact_of_an_older_state_stays_as_long_as_one_uses_it(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    async with kept.writing(USER, A, nobody, live=True) as writer:
+        writer.begin("files")
+        layer = await writer.end()
+        writer.begin("artifact")
+        await writer.add(b"picture")
+        artifact = KeptFile(name="picture.png", content=await writer.end())
+        await writer.complete(described(A, 0, [layer]).model_copy(update={"artifacts": (artifact,)}))
+    async with kept.writing(USER, A, nobody, live=True) as writer:
+        writer.begin("files")
+        layer = await writer.end()
+        await writer.complete(described(A, 1, [layer]).model_copy(update={"artifacts": (artifact,)}))
+    assert data(tmp_path) == {layer.object, artifact.content.object}
+    async with kept.reading(USER, A) as (reader, _):
+        (file,) = reader.manifest.artifacts
+        assert [part async for part in reader.section(file.content)] == [b"picture"]
+    await put(kept, A, b"without", after=2)
+    assert (len(data(tmp_path)), objects(tmp_path)) == (1, ["a"])
+
+
+async def test_data_that_is_missing_or_damaged_is_found_by_name(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    layers = await in_layers(kept, b"one", b"two", b"three")
+    for layer in layers:
+        path = description(tmp_path, layer.object)
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(BadState, match=f"'{A}' is damaged: a part of it is missing"):
+            await get(kept, A)
+        for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), bytes(len(whole))):
+            path.write_bytes(damaged)
+            with pytest.raises(BadState, match=f"'{A}' is damaged: "):
+                await get(kept, A)
+        another = layers[layers[0] == layer]
+        path.write_bytes(description(tmp_path, another.object).read_bytes())
+        with pytest.raises(BadState, match=f"'{A}' is damaged: "):
+            await get(kept, A)
+        path.write_bytes(whole)
+    assert await get(kept, A) == (b"onetwothree", False)
+
+
+async def test_a_description_that_leads_to_what_is_no_data_of_the_session_is_refused_by_name(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    (own,) = await put(kept, A, b"mine")
+    (other,) = await put(kept, B, b"theirs")
+    await put(kept, C, b"gone on")
+    await kept.go_on(USER, C)
+    path = description(tmp_path, A)
+    manifest = read_description(path)
+    for name in (f"{A}.live", f"{C}.live", B):  # each would be whole: the section is there
+        (path.parent / f"{name}.state").write_bytes(description(tmp_path, own.object).read_bytes())
+    elsewhere = "", A, f"{A}.live", B, f"{C}.live", f"{A}/../{own.object}", f"../{path.parent.name}/{own.object}", "."
+    for section in (other, *(own.model_copy(update={"object": name}) for name in elsewhere)):
+        encoder = encoding.Encoder()
+        encoder.begin("files")
+        state = encoding.HEAD + encoder.chunk(b"mine")
+        edited = manifest.model_copy(update={"layers": (section,)})
+        path.write_bytes(state + encoder.end(edited.model_dump_json().encode()))
+        with pytest.raises(BadState, match=f"'{A}' is damaged: a part of it is missing"):
+            await get(kept, A)
+    path.write_bytes(encoding.HEAD + encoding.Encoder().end(manifest.model_dump_json().encode()))
+    assert await get(kept, A) == (b"mine", True)
+
+
+class Failing(FolderStore):
+    """A folder in which objects of some names cannot be made."""
+
+    def __init__(self, folder: Path, refuses: Callable[[str], bool]) -> None:
+        super().__init__(folder)
+        self.refuses = refuses
+
+    @asynccontextmanager
+    async def create(self, owner: str, name: str) -> AsyncIterator[Sink]:
+        if self.refuses(name):
+            raise StoreFailed("the disk is full")
+        async with super().create(owner, name) as sink:
+            yield sink
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_a_state_that_could_not_be_described_leaves_the_old_one_whole(tmp_path: Path, live: bool) -> None:
+    store = Failing(tmp_path, nobody)
+    kept = KeptSessions(store, MANY)
+    layers = await in_layers(kept, b"one ", b"two")
+    before = files(tmp_path)
+    store.refuses = lambda name: name in (A, f"{A}.live")
+    for earlier in ((), layers):
+        with pytest.raises(StoreFailed, match="the disk is full"):
+            await put(kept, A, b"new", earlier=earlier, live=live)
+        assert before.items() <= files(tmp_path).items()
+        assert await get(kept, A) == (b"one two", False)
+    store.refuses = nobody
+    await put(kept, A, b" three", earlier=layers, live=live)
+    assert await get(kept, A) == (b"one two three", not live)
+
+
+async def test_a_state_whose_description_is_broken_off_leaves_the_old_one_whole(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    layers = await in_layers(kept, b"one ", b"two")
+    before = files(tmp_path)
+    with anyio.CancelScope() as scope:
+        async with kept.writing(USER, A, nobody) as writer:
+            writer.begin("files")
+            await writer.add(b"new")
+            manifest = described(A, 5, [await writer.end()])
+            scope.cancel()
+            await writer.complete(manifest)
+    assert (files(tmp_path), await get(kept, A)) == (before, (b"one two", False))
+    async with kept.writing(USER, A, nobody) as writer:
+        writer.begin("files")
+        await writer.add(b"never described")
+    assert (files(tmp_path), await get(kept, A)) == (before, (b"one two", False))
+    await put(kept, A, b" three", earlier=layers)
+    assert await get(kept, A) == (b"one two three", True)
+
+
+class Recording(FolderStore):
+    """A folder that notes what is removed from it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.removed: list[str] = []
+
+    async def remove(self, owner: str, name: str, tag: str = "") -> bool:
+        done = await super().remove(owner, name, tag)
+        if done:
+            self.removed.append(name)
+        return done
+
+
+async def test_beyond_the_bounds_a_session_goes_with_all_of_its_objects_its_description_first(tmp_path: Path) -> None:
+    store = Recording(tmp_path)
+    kept = KeptSessions(store, Bounds(2, 1 << 30, 1e9))
+    layers = await in_layers(kept, b"1", b"2", b"3")
+    await in_layers(kept, b"4", b"5", session_id=B, after=5)
+    assert objects(tmp_path) == ["a.live", "b.live"]
+    assert (await kept.use(USER)).startswith("2 of 2, ")
+    store.removed.clear()
+    await put(kept, C, b"6", after=10)
+    assert store.removed[0] == f"{A}.live"
+    assert {*store.removed} == {f"{A}.live", *(layer.object for layer in layers)}
+    assert (objects(tmp_path), await get(kept, B)) == (["b.live", "c"], (b"45", False))
+
+
+async def test_beyond_the_bytes_the_data_of_all_layers_counts(tmp_path: Path) -> None:
+    content = b"".join(i.to_bytes(4) for i in range(50_000))
+    await put(kept_in(tmp_path / "other"), A, content)
+    one = sum(map(len, files(tmp_path / "other").values()))
+    kept = kept_in(tmp_path / "this", Bounds(100, 3 * one + one // 2, 1e9))
+    await in_layers(kept, content, content)
+    await put(kept, B, content, after=5)
+    assert objects(tmp_path / "this") == ["a.live", "b"]
+    await put(kept, C, content, after=6)
+    assert objects(tmp_path / "this") == ["b", "c"]
+
+
+async def test_one_that_is_being_read_does_not_go_nor_does_any_of_its_objects(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path, Bounds(1, 1 << 30, 1e9))
+    await in_layers(kept, b"1", b"2", b"3")
+    async with kept.reading(USER, A) as (reader, _):
+        await put(kept, B, b"4", after=10)
+        assert objects(tmp_path) == ["a.live", "b"]
+        found = [part for layer in reader.manifest.layers async for part in reader.section(layer)]
+        assert found == [b"1", b"2", b"3"]
+    await put(kept, C, b"5", after=11)
+    assert objects(tmp_path) == ["c"]
+
+
+# Two servers
+
+
+async def test_of_two_servers_that_write_a_session_in_turn_the_later_one_counts(tmp_path: Path) -> None:
+    mine, theirs = kept_in(tmp_path), kept_in(tmp_path)
+    for number in range(3):
+        layers = await put(mine, A, b"mine", after=number, live=True)
+        await put(mine, A, b"!", after=number, live=True, earlier=layers)
+        assert (await get(theirs, A), objects(tmp_path)) == ((b"mine!", False), ["a.live"])
+        await put(theirs, A, b"theirs", after=number)
+        assert (await get(mine, A), objects(tmp_path)) == ((b"theirs", True), ["a"])
+
+
+async def test_two_servers_that_write_a_session_at_once_leave_no_mixture(tmp_path: Path) -> None:
+    """What is read is the whole state of one of them, or is refused by name."""
+    servers = {letter: kept_in(tmp_path) for letter in (b"m", b"t")}
+    seen: set[bytes] = set()
+    ended = 0
+
+    async def write(letter: bytes, kept: KeptSessions) -> None:
+        nonlocal ended
+        for number in range(15):
+            layers: Sequence[Section] = ()
+            for _ in range(3):
+                content = letter + number.to_bytes() + bytes(3000)
+                layers = await put(kept, A, content, earlier=layers, live=bool(number % 2))
+        ended += 1
+
+    async def read() -> None:
+        while ended < len(servers):
+            with suppress(BadState, UnknownState):
+                seen.add((await get(servers[b"m"], A))[0])
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        for letter, kept in servers.items():
+            tasks.start_soon(write, letter, kept)
+    allowed = {
+        (letter + number.to_bytes() + bytes(3000)) * times
+        for letter in servers
+        for number in range(15)
+        for times in (1, 2, 3)
+    }
+    assert seen
+    assert seen <= allowed
+    await put(servers[b"m"], A, b"last")
+    assert await get(servers[b"t"], A) == (b"last", True)
+
+
+# The two names of a description
+
+
+async def test_a_session_that_ends_and_goes_on_takes_its_data_with_it(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    layers = await in_layers(kept, b"1", b"2")
+    for _ in range(2):  # also if it is said twice
+        await kept.end(USER, A)
+        assert (await get(kept, A), objects(tmp_path)) == ((b"12", True), ["a"])
+    for _ in range(2):
+        await kept.go_on(USER, A)
+        assert (await get(kept, A), objects(tmp_path)) == ((b"12", False), ["a.live"])
+    await kept.end(TOKEN, A)  # somebody else
+    await kept.end(USER, B)
+    assert (objects(tmp_path), data(tmp_path)) == (["a.live"], {layer.object for layer in layers})
+
+
+async def test_a_state_of_a_session_that_goes_on_removes_that_it_ended(tmp_path: Path) -> None:
+    store = Recording(tmp_path)
+    kept = KeptSessions(store, MANY)
+    (old,) = await put(kept, A, b"old")
+    await put(kept, A, b"new", after=1, live=True)
+    assert (await get(kept, A), objects(tmp_path)) == ((b"new", False), ["a.live"])
+    assert store.removed == [A, old.object]  # the description first
+
+
+async def test_a_state_of_a_session_that_goes_on_is_not_saved_while_that_it_ended_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = kept_in(tmp_path)
+    layers = await put(kept, A, b"old")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse_states)
+        with pytest.raises(StoreFailed):
+            await put(kept, A, b"new", after=1, earlier=layers, live=True)
+    assert await get(kept, A) == (b"old", True)
+    await put(kept, A, b"newer", after=2, live=True)
+    assert await get(kept, A) == (b"newer", False)
