@@ -11,12 +11,17 @@ import anyio.lowlevel
 
 from llm_sandbox_mcp.base.errors import StoreFailed
 from llm_sandbox_mcp.profile.sections import SessionLimits
+from llm_sandbox_mcp.state import encoding
+from llm_sandbox_mcp.state.bounds import Bounds
 from llm_sandbox_mcp.state.kept import KeptSessions
+from llm_sandbox_mcp.state.manifest import Manifest
 from llm_sandbox_mcp.state.packing import FOLDER
-from llm_sandbox_mcp.state.saved import Bounds
 from llm_sandbox_mcp.state.store import Entry, Sink, Source, Store
 from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess
 from tests.memory.script import Runner
+
+Folders = dict[str, dict[str, str]]
+"""Variables by folder and name."""
 
 
 class Steps:
@@ -67,8 +72,21 @@ class MemoryStore(Store):
 
     @property
     def names(self) -> list[str]:
-        """The names of all objects."""
-        return sorted(name for _, name in self.objects)
+        """The names of all descriptions; no data is missing, and none is left over."""
+        described = {name: data for (_, name), (data, _) in self.objects.items() if describes(name)}
+        named = set[str]().union(*(described_in(data).objects for data in described.values()))
+        assert {name for _, name in self.objects if not describes(name)} == named
+        return sorted(described)
+
+    @property
+    def data(self) -> list[str]:
+        """The names of all objects with data, the oldest first."""
+        return [name for _, name in self.objects if not describes(name)]
+
+    def manifest(self, session_id: str) -> Manifest:
+        """What the description of a session says, under either of its names."""
+        (state,) = [data for (_, name), (data, _) in self.objects.items() if name in (session_id, f"{session_id}.live")]
+        return described_in(state)
 
     async def entries(self, owner: str) -> Sequence[Entry]:
         await self.steps.take("entries")
@@ -107,6 +125,17 @@ class MemoryStore(Store):
         self.objects[owner, name] = data, str(self._made)
 
 
+def describes(name: str) -> bool:
+    """Whether an object of that name describes a session, and is not data of it."""
+    return "." not in name or name.endswith(".live")
+
+
+def described_in(state: bytes) -> Manifest:
+    """What an object says of itself."""
+    place = encoding.place_of_manifest(state[-encoding.TAIL_SIZE :])
+    return Manifest.model_validate_json(encoding.manifest_in(state[place : -encoding.TAIL_SIZE], place))
+
+
 class _MemorySink(Sink):
     def __init__(self, store: MemoryStore, owner: str, name: str) -> None:
         self._store = store
@@ -118,9 +147,10 @@ class _MemorySink(Sink):
         self._data += data
 
     async def complete(self) -> None:
-        await self._store.steps.take("complete")
+        step = "describe" if describes(self._key[1]) else "complete"
+        await self._store.steps.take(step)
         self._store.put(*self._key, bytes(self._data))
-        await self._store.steps.take("completed")
+        await self._store.steps.take(f"{step}d")
 
 
 class _MemorySource(Source):
@@ -158,10 +188,18 @@ class KeepingEngine(MemoryBackend):
     def __init__(self, steps: Steps) -> None:
         super().__init__({**PROGRAMS, "script": self._script, "sh": self._sh, "mkdir": self._nothing, "rm": self._rm})
         self.steps = steps
-        self.folders: dict[str, dict[str, dict[str, str]]] = {}
+        self.folders: dict[str, Folders] = {}
         """The variables that are in the folder for them, by sandbox and folder."""
         self.texts: dict[str, str] = {}
-        """The text in each sandbox."""
+        """The text in each sandbox, a file; it is gone if it is empty."""
+        self._packed: dict[str, tuple[Folders, str]] = {}
+        """The variables and the text that were packed last as changes, by sandbox."""
+        self._saved: dict[str, tuple[Folders, str]] = {}
+        """Those of them that are known to be saved."""
+        self._parts: dict[str, Folders] = {}
+        """The variables of all layers that were unpacked, by sandbox."""
+        self.layers: list[str] = []
+        """The sandboxes in which a layer was unpacked, one for each layer."""
 
     async def _script(self, process: MemoryProcess) -> int:
         return await _Keeper(self, process).serve()
@@ -177,13 +215,13 @@ class KeepingEngine(MemoryBackend):
 
     async def _sh(self, process: MemoryProcess) -> int:
         command, name = process.argv[2], process.sandbox.id
-        if "tar -c" in command:
+        if "saved=$3" in command:
+            await self.steps.take("begin")
+            if process.argv[6]:
+                self._saved[name] = self._packed[name]
+        elif "tar -c" in command:
             await self.steps.take("pack")
-            folders = self.folders.pop(name, {})
-            for folder, values in folders.items():
-                await process.print(f"{folder}/report\nkept\t{len(values)}\n\n".encode(), "stderr")
-            await process.print(f"{FOLDER}/\nsandbox/\nhome/\n".encode(), "stderr")
-            await process.print(json.dumps([folders, self.texts.get(name, "")]).encode())
+            await self._pack(process, name, changes="later=$2" in command)
             await self.steps.take("packed")
         elif "tar -x" in command:
             await self.steps.take("unpack")
@@ -192,7 +230,7 @@ class KeepingEngine(MemoryBackend):
                 while True:
                     packed += await process.receive()
             except anyio.EndOfStream:
-                self.folders[name], self.texts[name] = json.loads(packed)
+                self._unpack(process, name, bytes(packed))
             await self.steps.take("unpacked")
         elif "/report" in command:
             await self.steps.take("report")
@@ -200,6 +238,50 @@ class KeepingEngine(MemoryBackend):
             if process.argv[4] in folders:
                 await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
         return 0
+
+    async def _pack(self, process: MemoryProcess, name: str, *, changes: bool) -> None:
+        """Prints a stream with all variables and the text, or with those that have changed."""
+        folders, text = self.folders.pop(name, {}), self.texts.get(name, "")
+        known: tuple[Folders, str] | None = None
+        if changes:
+            known = self._saved.get(name) if process.argv[6] else None
+            self._packed[name] = folders, text
+        for folder, values in folders.items():
+            await process.print(f"{folder}/report\nkept\t{len(values)}\n\n".encode(), "stderr")
+        if changes:
+            await process.print(f"{process.argv[5]}/{2 + bool(text)}\n".encode(), "stderr")
+            if known == (folders, text):
+                return
+        files = ["sandbox/", "home/", *(["sandbox/text"] if text else [])]
+        await process.print("\n".join([f"{FOLDER}/", *files, ""]).encode(), "stderr")
+        old, old_text = known or ({}, "")
+        gone = b"sandbox/text\0" if old_text and not text else b""
+        layer = {
+            "index": {folder: [*values] for folder, values in folders.items()},
+            "parts": {
+                folder: {one: value for one, value in values.items() if old.get(folder, {}).get(one) != value}
+                for folder, values in folders.items()
+            },
+            "text": text if text != old_text else "",
+        }
+        await process.print(b"%010d" % len(gone) + gone + json.dumps(layer).encode())
+
+    def _unpack(self, process: MemoryProcess, name: str, stream: bytes) -> None:
+        """Unpacks a stream; the last one says which variables there are."""
+        existing, last = process.argv[6:8]
+        assert (existing == "--skip-old-files") == (name not in self._parts)
+        self.layers.append(name)
+        length, parts = int(stream[:10]), self._parts.setdefault(name, {})
+        gone, layer = stream[10 : 10 + length], json.loads(stream[10 + length :])
+        if gone:
+            assert gone == b"sandbox/text\0" and self.texts.pop(name)
+        if layer["text"]:
+            self.texts[name] = layer["text"]
+        for folder, values in layer["parts"].items():
+            parts.setdefault(folder, {}).update(values)
+        if last:
+            index = layer["index"].items()
+            self.folders[name] = {folder: {one: parts[folder][one] for one in values} for folder, values in index}
 
 
 def keeping_handlers(folder: Path) -> Path:
