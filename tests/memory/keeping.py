@@ -1,27 +1,41 @@
 """Sessions that are put aside in memory: a store and sandboxes whose every step a test can stop, break or cancel."""
 
+import io
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 
+from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.base.errors import StoreFailed
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.profile.sections import SessionLimits
+from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.state import encoding
 from llm_sandbox_mcp.state.bounds import Bounds
 from llm_sandbox_mcp.state.kept import KeptSessions
 from llm_sandbox_mcp.state.manifest import Manifest
 from llm_sandbox_mcp.state.packing import FOLDER
 from llm_sandbox_mcp.state.store import Entry, Sink, Source, Store
-from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess
+from llm_sandbox_mcp.testing.profiles import small_profile
+from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from tests.memory.script import Runner
+
+from .conftest import run
 
 Folders = dict[str, dict[str, str]]
 """Variables by folder and name."""
+
+
+IDLE = 100.0
+SAVE = 10.0
+"""Seconds until an idle session is put aside, and for saving all at the end."""
 
 
 class Steps:
@@ -219,6 +233,8 @@ class KeepingEngine(MemoryBackend):
             await self.steps.take("begin")
             if process.argv[6]:
                 self._saved[name] = self._packed[name]
+        elif process.argv[4:] == (WORKDIR, "text"):
+            await self._write(process, name)
         elif "tar -c" in command:
             await self.steps.take("pack")
             await self._pack(process, name, changes="later=$2" in command)
@@ -238,6 +254,18 @@ class KeepingEngine(MemoryBackend):
             if process.argv[4] in folders:
                 await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
         return 0
+
+    async def _write(self, process: MemoryProcess, name: str) -> None:
+        """Writes the text, from the archive that copies it into the sandbox."""
+        archive = io.BytesIO()
+        with suppress(anyio.EndOfStream):
+            while True:
+                archive.write(await process.receive())
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as members:
+            content = members.extractfile("text")
+            assert content is not None
+            self.texts[name] = content.read().decode()
 
     async def _pack(self, process: MemoryProcess, name: str, *, changes: bool) -> None:
         """Prints a stream with all variables and the text, or with those that have changed."""
@@ -290,6 +318,46 @@ def keeping_handlers(folder: Path) -> Path:
     definition = folder / "script" / "handler.toml"
     definition.write_text(f'{definition.read_text()}\n[state]\nsave = "save {{folder}}"\nopen = "open {{folder}}"\n')
     return folder
+
+
+def keeping_profile(folder: Path, changes: Mapping[str, Mapping[str, object]], **sessions: object) -> Profile:
+    """A profile that keeps sessions, with the tables that a test overrides."""
+    own = {"keep": True, "idle_timeout": IDLE, "save_timeout": SAVE, "starts_per_second": 1000.0, **sessions}
+    tables: dict[str, Mapping[str, object]] = {
+        "handlers": {"folders": (str(keeping_handlers(folder / "kept-handlers")),)},
+        **changes,
+        "sessions": {**own, **changes.get("sessions", {})},
+    }
+    return small_profile("embedded", folder, **tables)
+
+
+@asynccontextmanager
+async def another_server(profile: Profile, store: MemoryStore) -> AsyncIterator[Service]:
+    """Another server with the same store."""
+    async with open_in_memory(profile, KeepingEngine(store.steps)) as service:
+        yield service
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that comes within ten minutes of the clock that jumps."""
+    with anyio.move_on_after(600):
+        while not condition():  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(1)
+    assert condition(), what
+
+
+async def put_aside(service: Service, session_id: str) -> None:
+    """Waits until an idle session is put aside."""
+    await until(lambda: not service.sessions.is_open(session_id), "it is put aside")
+
+
+def codes(result: Execution) -> list[str]:
+    return [note.code for note in result.notes]
+
+
+async def value(service: Service, session_id: str) -> str | None:
+    """The value of `x` in a session."""
+    return (await run(service, "get x", session_id=session_id)).result
 
 
 def kept_in(store: Store) -> Callable[[SessionLimits, Path], KeptSessions]:

@@ -1,7 +1,7 @@
 """Sessions that outlive what holds them: put aside when they are idle, opened by their next use, saved at the end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,17 +24,26 @@ from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.testing.asking import start
-from llm_sandbox_mcp.testing.profiles import small_profile
-from tests.memory.backend import open_in_memory
 from tests.memory.clock import JumpingLoop
 
 from .conftest import run
-from .keeping import Gate, KeepingEngine, MemoryStore, keeping_handlers, kept_in
+from .keeping import (
+    IDLE,
+    SAVE,
+    Gate,
+    KeepingEngine,
+    MemoryStore,
+    another_server,
+    codes,
+    keeping_profile,
+    kept_in,
+    put_aside,
+    until,
+    value,
+)
 
 pytestmark = pytest.mark.anyio
 
-IDLE = 100.0
-SAVE = 10.0
 DESCRIBED = "describe", "described", "entries"
 """The last steps of a state that is written."""
 
@@ -53,42 +62,7 @@ def engine(store: MemoryStore) -> KeepingEngine:
 
 @pytest.fixture
 def profile(tmp_path: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
-    sessions = {"keep": True, "idle_timeout": IDLE, "save_timeout": SAVE, "starts_per_second": 1000.0}
-    tables: dict[str, Mapping[str, object]] = {
-        "handlers": {"folders": (str(keeping_handlers(tmp_path / "kept-handlers")),)},
-        **changes,
-        "sessions": {**sessions, **changes.get("sessions", {})},
-    }
-    return small_profile("embedded", tmp_path, **tables)
-
-
-@asynccontextmanager
-async def another_server(profile: Profile, store: MemoryStore) -> AsyncIterator[Service]:
-    """Another server with the same store."""
-    async with open_in_memory(profile, KeepingEngine(store.steps)) as service:
-        yield service
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Waits for something that comes within ten minutes of the clock that jumps."""
-    with anyio.move_on_after(600):
-        while not condition():  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(1)
-    assert condition(), what
-
-
-async def put_aside(service: Service, session_id: str) -> None:
-    """Waits until an idle session is put aside."""
-    await until(lambda: not service.sessions.is_open(session_id), "it is put aside")
-
-
-def codes(result: Execution) -> list[str]:
-    return [note.code for note in result.notes]
-
-
-async def value(service: Service, session_id: str) -> str | None:
-    """The value of `x` in a session."""
-    return (await run(service, "get x", session_id=session_id)).result
+    return keeping_profile(tmp_path, changes)
 
 
 # Putting aside
