@@ -89,7 +89,11 @@ class Contents:
         same = base is not None and packed.unchanged and base.manifest.untold == tuple(map(str, session.untold))
         if same and not session.interrupted and known.keys() == set(self._store.marks(session.id).values()):
             return None
-        layers = [*(base.manifest.layers if base is not None else ()), await writer.end()]
+        layer = await writer.end()
+        if base is None:
+            layers: Sequence[Section] = [layer]
+        else:  # the files and variables can be the same, and something else has changed
+            layers = [*base.manifest.layers, *([] if packed.unchanged else [layer])]
         artifacts = await self._write_artifacts(session, writer, known)
         manifest = self._describe(session, session.id, variables, packed, layers, [*artifacts.values()], base)
         await writer.complete(manifest)
