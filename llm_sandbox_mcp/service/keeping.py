@@ -184,7 +184,8 @@ class Keeping:
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
-            _log.warning("a session could not be saved after a run: %s", error)
+            if not session.closed:  # its owner ended it, and the sandbox with it
+                _log.warning("a session could not be saved after a run: %s", error)
         except Exception:
             _log.exception("a session could not be saved after a run")
         finally:
