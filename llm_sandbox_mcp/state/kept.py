@@ -91,6 +91,11 @@ class KeptSessions:
 
             yield Reader(manifest, find), name == session_id
 
+    async def has(self, owner: Principal, session_id: str, manifest: Manifest) -> bool:
+        """Whether all is there that a state of a session consists of: another server may have removed it."""
+        names = {entry.name for entry in await self._store.entries(_space(owner))}
+        return manifest.objects <= names and not names.isdisjoint((session_id, f"{session_id}{_LIVE}"))
+
     async def go_on(self, owner: Principal, session_id: str) -> None:
         """Takes note that a session goes on after its state."""
         await self._store.rename(_space(owner), session_id, f"{session_id}{_LIVE}")
