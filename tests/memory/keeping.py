@@ -246,6 +246,8 @@ class KeepingEngine(MemoryBackend):
                 while True:
                     packed += await process.receive()
             except anyio.EndOfStream:
+                if not packed:  # whoever sent it has failed
+                    return 2
                 self._unpack(process, name, bytes(packed))
             await self.steps.take("unpacked")
         elif "/report" in command:
@@ -332,9 +334,11 @@ def keeping_profile(folder: Path, changes: Mapping[str, Mapping[str, object]], *
 
 
 @asynccontextmanager
-async def another_server(profile: Profile, store: MemoryStore) -> AsyncIterator[Service]:
+async def another_server(
+    profile: Profile, store: MemoryStore, engine: KeepingEngine | None = None
+) -> AsyncIterator[Service]:
     """Another server with the same store."""
-    async with open_in_memory(profile, KeepingEngine(store.steps)) as service:
+    async with open_in_memory(profile, engine or KeepingEngine(store.steps)) as service:
         yield service
 
 
