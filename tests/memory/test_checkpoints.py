@@ -527,3 +527,47 @@ async def test_a_server_whose_state_was_removed_by_another_one_saves_it_as_a_who
     store.objects.clear()
     await put_aside(service, session)
     assert await value(service, session) == "1"
+
+
+async def test_a_checkpoint_that_cannot_be_interrupted_costs_no_more_than_what_came_after_the_last_one(
+    service: Service, store: MemoryStore
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await rest(service)
+    hung = anyio.Event()
+
+    async def hang(name: str) -> None:
+        if name == "save variables":
+            hung.set()
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(60)
+
+    store.steps.before = hang
+    await run(service, "set x 2", session_id=session)
+    await hung.wait()
+    again = await run(service, "get x", session_id=session)
+    assert (again.result, codes(again)) == ("1", ["opened_again"])
+    assert again.notes[0].facts["lost"] is True
+
+
+async def test_the_end_of_a_server_takes_a_checkpoint_that_cannot_be_interrupted_for_no_code(
+    service: Service, store: MemoryStore, profile: Profile
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await rest(service)
+    hung = anyio.Event()
+
+    async def hang(name: str) -> None:
+        if name == "complete" and not hung.is_set():
+            hung.set()
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.7 * SAVE)
+
+    store.steps.before = hang
+    await run(service, "set x 2", session_id=session)
+    await hung.wait()
+    await service.keeping.end()
+    store.steps.before = None
+    async with another_server(profile, store) as other:
+        found = await run(other, "get x", session_id=session)
+        assert (found.result, codes(found)) == ("2", ["opened_again"])
