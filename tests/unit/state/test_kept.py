@@ -593,6 +593,7 @@ async def test_a_state_that_could_not_be_described_leaves_the_old_one_whole(tmp_
     store.refuses = nobody
     await put(kept, A, b" three", earlier=layers, live=live)
     assert await get(kept, A) == (b"one two three", not live)
+    assert objects(tmp_path) == ["a.live" if live else "a"]  # and what was never described is gone
 
 
 async def test_a_state_whose_description_is_broken_off_leaves_the_old_one_whole(tmp_path: Path) -> None:
