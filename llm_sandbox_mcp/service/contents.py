@@ -96,11 +96,14 @@ class Contents:
             variables.take(packed.reports)
         assert packed.changes is not None
         known = base.artifacts if base is not None else {}
-        if base is not None and not (packed.changes.changed or packed.changes.gone or session.interrupted):
+        same = base is not None and not (packed.changes.changed or packed.changes.gone)
+        if base is not None and same and not session.interrupted:
             told_is_same = base.manifest.untold == tuple(map(str, session.untold))
             if told_is_same and known.keys() == set(self._store.marks(session.id).values()):
                 return base
-        layers = [*(base.manifest.layers if base is not None else ()), await writer.end()]
+        layer = await writer.end()
+        # The files and variables can be the same, and something else has changed.
+        layers = [*(base.manifest.layers if base is not None else ()), *([] if same else [layer])]
         artifacts = await self._write_artifacts(session, writer, known)
         manifest = self._describe(session, session.id, variables, packed, layers, [*artifacts.values()], base)
         await writer.complete(manifest)

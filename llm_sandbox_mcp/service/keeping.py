@@ -197,7 +197,8 @@ class Keeping:
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
-            _log.warning("a session could not be saved after a run: %s", error)
+            if not session.closed:  # its owner ended it, and the sandbox with it
+                _log.warning("a session could not be saved after a run: %s", error)
         except Exception:
             _log.exception("a session could not be saved after a run")
         finally:
@@ -226,8 +227,10 @@ class Keeping:
 
     async def _save_changes(self, session: Session, sandbox: Sandbox, *, live: bool) -> None:
         track = self._tracks.get(session)
-        full = track is not None and track.base is not None and len(track.base.manifest.layers) >= _LAYERS
-        if track is None or track.sandbox is not sandbox or full:
+        known = track.base.manifest if track is not None and track.base is not None else None
+        full = known is not None and len(known.layers) >= _LAYERS
+        gone = known is not None and not await self._kept.has(session.owner, session.id, known)
+        if track is None or track.sandbox is not sandbox or full or gone:
             track = self._tracks[session] = _Track(sandbox)
         ready, track.ready = track.ready, ()
         async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:

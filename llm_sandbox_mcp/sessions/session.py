@@ -229,7 +229,7 @@ class Session:
         async with self._turn:
             if self.closed or self.ending:
                 raise unknown(self.id)
-            deadline, self._spare = self._deadline, scope
+            deadline, put_aside, self._spare = self._deadline, self.put_aside, scope
             if self.busy:
                 self._hurry()
             if self._lease is not None:
@@ -238,6 +238,8 @@ class Session:
                 yield
             finally:
                 self._deadline, self._spare = deadline, None
+                if not self.closed:  # what has to be killed here is no code of a caller
+                    self.put_aside = self.put_aside or put_aside
                 self._watch()
 
     def _hurry(self) -> None:

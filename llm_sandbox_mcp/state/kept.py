@@ -33,6 +33,8 @@ class KeptSessions:
         self._bounds = bounds
         self._pruner = Pruner(store, bounds, _session_of, _describes)
         self._server, self._numbers = secrets.token_hex(4), itertools.count(1)
+        self._undescribed: dict[tuple[str, str], set[str]] = {}
+        """Objects with data, by space and session, that no description may have, as when saving was broken off."""
 
     @asynccontextmanager
     async def writing(
@@ -46,19 +48,22 @@ class KeptSessions:
         here, other = (f"{session_id}{_LIVE}", session_id) if live else (session_id, f"{session_id}{_LIVE}")
         before, written = await self._descriptions(space, session_id), list[Manifest]()
 
-        async def describe(manifest: Manifest) -> None:
+        async def complete(data: Sink, manifest: Manifest) -> None:
+            self._undescribed.setdefault((space, session_id), set()).add(name)
+            await data.complete()
             async with self._store.create(space, here) as sink:
                 await (await begin(sink, self._bounds.size)).complete(manifest)
             written.append(manifest)
 
         async with self._store.create(space, name) as sink:
             await sink.write(encoding.HEAD)
-            yield _DataWriter(sink, self._bounds.size, name, describe)
+            yield _DataWriter(sink, self._bounds.size, name, complete)
         if not written:
             return
+        undescribed = self._undescribed.pop((space, session_id), set())
         if live and other in before:  # the session has not ended
             await self._store.remove(space, other)
-        old = {name}.union(*(one.objects for _, one in before.values() if one is not None))
+        old = {name}.union(undescribed, *(one.objects for _, one in before.values() if one is not None))
         try:
             if not live and other in before:
                 await self._store.remove(space, other, before[other][0])
@@ -91,6 +96,11 @@ class KeptSessions:
 
             yield Reader(manifest, find), name == session_id
 
+    async def has(self, owner: Principal, session_id: str, manifest: Manifest) -> bool:
+        """Whether all is there that a state of a session consists of: another server may have removed it."""
+        names = {entry.name for entry in await self._store.entries(_space(owner))}
+        return manifest.objects <= names and not names.isdisjoint((session_id, f"{session_id}{_LIVE}"))
+
     async def go_on(self, owner: Principal, session_id: str) -> None:
         """Takes note that a session goes on after its state."""
         await self._store.rename(_space(owner), session_id, f"{session_id}{_LIVE}")
@@ -102,6 +112,7 @@ class KeptSessions:
     async def remove(self, owner: Principal, session_id: str) -> bool:
         """Removes the state of a session, and its bytes, if there is one; returns whether there was."""
         space = _space(owner)
+        self._undescribed.pop((space, session_id), None)
         names = [entry.name for entry in await self._store.entries(space) if _session_of(entry.name) == session_id]
         return any(
             [await self._store.remove(space, name) for name in sorted(names, key=lambda name: not _describes(name))]
@@ -128,14 +139,13 @@ class KeptSessions:
 class _DataWriter(Writer):
     """Writes the data of a state into an object of its own, then the object that describes it."""
 
-    def __init__(self, sink: Sink, most: int, name: str, describe: Callable[[Manifest], Awaitable[None]]) -> None:
+    def __init__(self, sink: Sink, most: int, name: str, done: Callable[[Sink, Manifest], Awaitable[None]]) -> None:
         super().__init__(sink, most, name)
-        self._describe = describe
+        self._done = done
 
     async def complete(self, manifest: Manifest) -> int:
         """Puts the state in the place of an older one, and returns the bytes of its data."""
-        await self._sink.complete()
-        await self._describe(manifest)
+        await self._done(self._sink, manifest)
         return self.size
 
 

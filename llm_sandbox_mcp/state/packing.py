@@ -194,7 +194,8 @@ async def pack_changes(sandbox: Sandbox, languages: Collection[str], take: Take,
     async with _packing(sandbox, languages, argv) as (process, packed, tools), open_tasks() as tasks:
         listing, variables, rest = await _read_listing(process.stdout)
         changes = await anyio.to_thread.run_sync(compare, before, listing, variables)
-        tasks.start_soon(feed, process.stdin, _ended_by_nul(changes.changed))
+        # An archive of nothing is an error for some versions of `tar`.
+        tasks.start_soon(feed, process.stdin, _ended_by_nul(changes.changed or [PLACES[0].encode()]))
         if changes.changed or changes.gone:
             await take(changes.head + rest)
             await _pass_on(process.stdout, take, _most(sandbox), tools)

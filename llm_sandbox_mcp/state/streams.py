@@ -123,7 +123,7 @@ def _parse(data: bytes, place: int, name: str) -> Manifest:
     try:
         found = json.loads(encoding.manifest_in(data, place))
         known = found.get("format") if isinstance(found, dict) else None
-        if isinstance(known, int) and known != FORMAT:
+        if type(known) is int and known != FORMAT:  # a bool is no version
             which, step = (
                 ("a later", "that version, or a later one") if known > FORMAT else ("an earlier", "that version")
             )

@@ -1,22 +1,42 @@
 """Sessions that are put aside in memory: a store and sandboxes whose every step a test can stop, break or cancel."""
 
+import hashlib
+import io
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 
+from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.base.errors import StoreFailed
+from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.profile.sections import SessionLimits
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.state import encoding
+from llm_sandbox_mcp.state.bounds import Bounds
+from llm_sandbox_mcp.state.changes import FOLDER
 from llm_sandbox_mcp.state.kept import KeptSessions
-from llm_sandbox_mcp.state.packing import FOLDER
-from llm_sandbox_mcp.state.saved import Bounds
+from llm_sandbox_mcp.state.manifest import Manifest
 from llm_sandbox_mcp.state.store import Entry, Sink, Source, Store
-from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess
+from llm_sandbox_mcp.testing.profiles import small_profile
+from tests.memory.backend import HANDLERS, PROGRAMS, MemoryBackend, MemoryProcess, open_in_memory
 from tests.memory.script import Runner
+
+from .conftest import run
+
+Folders = dict[str, dict[str, str]]
+"""Variables by folder and name."""
+
+
+IDLE = 100.0
+SAVE = 10.0
+"""Seconds until an idle session is put aside, and for saving all at the end."""
 
 
 class Steps:
@@ -67,8 +87,21 @@ class MemoryStore(Store):
 
     @property
     def names(self) -> list[str]:
-        """The names of all objects."""
-        return sorted(name for _, name in self.objects)
+        """The names of all descriptions; no data is missing, and none is left over."""
+        described = {name: data for (_, name), (data, _) in self.objects.items() if describes(name)}
+        named = set[str]().union(*(described_in(data).objects for data in described.values()))
+        assert {name for _, name in self.objects if not describes(name)} == named
+        return sorted(described)
+
+    @property
+    def data(self) -> list[str]:
+        """The names of all objects with data, the oldest first."""
+        return [name for _, name in self.objects if not describes(name)]
+
+    def manifest(self, session_id: str) -> Manifest:
+        """What the description of a session says, under either of its names."""
+        (state,) = [data for (_, name), (data, _) in self.objects.items() if name in (session_id, f"{session_id}.live")]
+        return described_in(state)
 
     async def entries(self, owner: str) -> Sequence[Entry]:
         await self.steps.take("entries")
@@ -107,6 +140,17 @@ class MemoryStore(Store):
         self.objects[owner, name] = data, str(self._made)
 
 
+def describes(name: str) -> bool:
+    """Whether an object of that name describes a session, and is not data of it."""
+    return "." not in name or name.endswith(".live")
+
+
+def described_in(state: bytes) -> Manifest:
+    """What an object says of itself."""
+    place = encoding.place_of_manifest(state[-encoding.TAIL_SIZE :])
+    return Manifest.model_validate_json(encoding.manifest_in(state[place : -encoding.TAIL_SIZE], place))
+
+
 class _MemorySink(Sink):
     def __init__(self, store: MemoryStore, owner: str, name: str) -> None:
         self._store = store
@@ -118,9 +162,10 @@ class _MemorySink(Sink):
         self._data += data
 
     async def complete(self) -> None:
-        await self._store.steps.take("complete")
+        step = "describe" if describes(self._key[1]) else "complete"
+        await self._store.steps.take(step)
         self._store.put(*self._key, bytes(self._data))
-        await self._store.steps.take("completed")
+        await self._store.steps.take(f"{step}d")
 
 
 class _MemorySource(Source):
@@ -158,10 +203,14 @@ class KeepingEngine(MemoryBackend):
     def __init__(self, steps: Steps) -> None:
         super().__init__({**PROGRAMS, "script": self._script, "sh": self._sh, "mkdir": self._nothing, "rm": self._rm})
         self.steps = steps
-        self.folders: dict[str, dict[str, dict[str, str]]] = {}
+        self.folders: dict[str, Folders] = {}
         """The variables that are in the folder for them, by sandbox and folder."""
         self.texts: dict[str, str] = {}
-        """The text in each sandbox."""
+        """The text in each sandbox, a file; it is gone if it is empty."""
+        self._unpacked: dict[str, dict[str, str]] = {}
+        """The files of all layers that were unpacked, by sandbox."""
+        self.layers: list[str] = []
+        """The sandboxes in which a layer was unpacked, one for each layer."""
 
     async def _script(self, process: MemoryProcess) -> int:
         return await _Keeper(self, process).serve()
@@ -177,22 +226,21 @@ class KeepingEngine(MemoryBackend):
 
     async def _sh(self, process: MemoryProcess) -> int:
         command, name = process.argv[2], process.sandbox.id
-        if "tar -c" in command:
+        if "$folder/known" in command and "tar -c" not in command:
+            await self.steps.take("begin")
+            await _received(process)
+        elif process.argv[4:] == (WORKDIR, "text"):
+            await self._write(process, name)
+        elif "tar -c" in command:
             await self.steps.take("pack")
-            folders = self.folders.pop(name, {})
-            for folder, values in folders.items():
-                await process.print(f"{folder}/report\nkept\t{len(values)}\n\n".encode(), "stderr")
-            await process.print(f"{FOLDER}/\nsandbox/\nhome/\n".encode(), "stderr")
-            await process.print(json.dumps([folders, self.texts.get(name, "")]).encode())
+            await self._pack(process, name, changes="--files-from" in command)
             await self.steps.take("packed")
         elif "tar -x" in command:
             await self.steps.take("unpack")
-            packed = bytearray()
-            try:
-                while True:
-                    packed += await process.receive()
-            except anyio.EndOfStream:
-                self.folders[name], self.texts[name] = json.loads(packed)
+            packed = await _received(process)
+            if not packed:  # whoever sent it has failed
+                return 2
+            self._unpack(process, name, packed)
             await self.steps.take("unpacked")
         elif "/report" in command:
             await self.steps.take("report")
@@ -201,6 +249,67 @@ class KeepingEngine(MemoryBackend):
                 await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
         return 0
 
+    async def _write(self, process: MemoryProcess, name: str) -> None:
+        """Writes the text, from the archive that copies it into the sandbox."""
+        with tarfile.open(fileobj=io.BytesIO(await _received(process))) as members:
+            content = members.extractfile("text")
+            assert content is not None
+            self.texts[name] = content.read().decode()
+
+    async def _pack(self, process: MemoryProcess, name: str, *, changes: bool) -> None:
+        """Prints all files, those with variables too, or first a list of them and then those that it is asked for."""
+        folders, files = self.folders.pop(name, {}), dict[str, str]()
+        if text := self.texts.get(name, ""):
+            files["sandbox/text"] = text
+        for folder, values in folders.items():
+            parts = {one: f"{folder}/parts/{one}-{_digest(value)}".removeprefix("/") for one, value in values.items()}
+            files |= {path: values[one] for one, path in parts.items()}
+            files[f"{folder}/index".removeprefix("/")] = json.dumps(parts)
+            await process.print(f"{folder}/report\nkept\t{len(values)}\n\n".encode(), "stderr")
+        if changes:
+            await process.print(f"{FOLDER}/\n".encode(), "stderr")
+            listed = f"0 0 0 {_digest(text)} 644 f sandbox/text\0" * bool(text)
+            own = [path for path in files if path != "sandbox/text"]
+            lines = [f"{'-' if '/parts/' in path else _digest(files[path])}  {path}\n" for path in own]
+            await process.print(f"all\0{listed}\0{''.join(lines)}\0".encode())
+            asked = (await _received(process)).decode().split("\0")
+            files = {path: content for path, content in files.items() if path in asked}
+        else:
+            names = ["sandbox/", "home/", *(["sandbox/text"] if text else [])]
+            await process.print("\n".join([f"{FOLDER}/", *names, ""]).encode(), "stderr")
+        await process.print(json.dumps(files).encode())
+
+    def _unpack(self, process: MemoryProcess, name: str, stream: bytes) -> None:
+        """Unpacks a stream; after the last one, the variables are those that the indexes name."""
+        existing, last = process.argv[6:8]
+        assert (existing == "--skip-old-files") == (name not in self._unpacked)
+        self.layers.append(name)
+        length, files = int(stream[:10]), self._unpacked.setdefault(name, {})
+        for path in stream[10 : 10 + length].decode().split("\0")[:-1]:
+            del files[path]
+        files |= json.loads(stream[10 + length :])
+        if not last:
+            return
+        if "sandbox/text" in files:
+            self.texts[name] = files["sandbox/text"]
+        indexes = {path.removesuffix("/index"): json.loads(files[path]) for path in files if path.endswith("/index")}
+        self.folders[name] = {
+            f"/{folder}": {one: files[path] for one, path in index.items()} for folder, index in indexes.items()
+        }
+
+
+async def _received(process: MemoryProcess) -> bytes:
+    """All that is sent to a process."""
+    received = bytearray()
+    with suppress(anyio.EndOfStream):
+        while True:
+            received += await process.receive()
+    return bytes(received)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
 
 def keeping_handlers(folder: Path) -> Path:
     """A folder with the language `script`, which can save its variables here."""
@@ -208,6 +317,48 @@ def keeping_handlers(folder: Path) -> Path:
     definition = folder / "script" / "handler.toml"
     definition.write_text(f'{definition.read_text()}\n[state]\nsave = "save {{folder}}"\nopen = "open {{folder}}"\n')
     return folder
+
+
+def keeping_profile(folder: Path, changes: Mapping[str, Mapping[str, object]], **sessions: object) -> Profile:
+    """A profile that keeps sessions, with the tables that a test overrides."""
+    own = {"keep": True, "idle_timeout": IDLE, "save_timeout": SAVE, "starts_per_second": 1000.0, **sessions}
+    tables: dict[str, Mapping[str, object]] = {
+        "handlers": {"folders": (str(keeping_handlers(folder / "kept-handlers")),)},
+        **changes,
+        "sessions": {**own, **changes.get("sessions", {})},
+    }
+    return small_profile("embedded", folder, **tables)
+
+
+@asynccontextmanager
+async def another_server(
+    profile: Profile, store: MemoryStore, engine: KeepingEngine | None = None
+) -> AsyncIterator[Service]:
+    """Another server with the same store."""
+    async with open_in_memory(profile, engine or KeepingEngine(store.steps)) as service:
+        yield service
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that comes within ten minutes of the clock that jumps."""
+    with anyio.move_on_after(600):
+        while not condition():  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(1)
+    assert condition(), what
+
+
+async def put_aside(service: Service, session_id: str) -> None:
+    """Waits until an idle session is put aside."""
+    await until(lambda: not service.sessions.is_open(session_id), "it is put aside")
+
+
+def codes(result: Execution) -> list[str]:
+    return [note.code for note in result.notes]
+
+
+async def value(service: Service, session_id: str) -> str | None:
+    """The value of `x` in a session."""
+    return (await run(service, "get x", session_id=session_id)).result
 
 
 def kept_in(store: Store) -> Callable[[SessionLimits, Path], KeptSessions]:

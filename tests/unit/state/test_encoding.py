@@ -15,12 +15,13 @@ CONTENTS = {"files": [b"a" * 1000, b"b", b""], "artifacts": [bytes(range(256))]}
 
 
 def encoded(contents: Mapping[str, Sequence[bytes]], manifest: bytes = MANIFEST) -> tuple[bytes, Sequence[Section]]:
-    encoder = Encoder()
+    encoder, sections = Encoder(), list[Section]()
     parts = [HEAD]
     for name, chunks in contents.items():
         encoder.begin(name)
         parts += [encoder.chunk(chunk) for chunk in chunks]
-    return b"".join((*parts, encoder.end(manifest))), encoder.sections
+        sections.append(encoder.section)
+    return b"".join((*parts, encoder.end(manifest))), sections
 
 
 def decoded(state: bytes, section: Section) -> list[bytes]:
@@ -65,6 +66,23 @@ def test_bytes_that_are_missing_at_the_end_are_found(data: st.DataObject) -> Non
         read_all(state[: data.draw(st.integers(0, len(state) - 1))], sections)
 
 
+def test_a_section_is_known_as_far_as_it_is_written_and_says_which_object_has_it() -> None:
+    encoder = Encoder()
+    for name in ("files", "artifact"):
+        encoder.begin(name, "object")
+        empty = encoder.section
+        assert (empty.name, empty.object, empty.chunks, empty.size) == (name, "object", 0, 0)
+        assert decoded(b"", empty) == []
+        state = bytes(empty.start)
+        for number in range(1, 4):
+            state += encoder.chunk(b"12345")
+            section = encoder.section
+            assert (section.name, section.object, section.start) == (name, "object", empty.start)
+            assert (section.chunks, section.size) == (number, 5 * number)
+            assert decoded(state, section) == [b"12345"] * number
+    assert encoder.section.start > len(HEAD)
+
+
 def test_chunks_that_changed_places_are_found() -> None:
     state, (section,) = encoded({"files": [b"1" * 10, b"2" * 10]})
     length = RECORD_SIZE + len(zstandard.ZstdCompressor(level=1).compress(b"1" * 10))
@@ -85,6 +103,5 @@ def test_a_chunk_that_would_unpack_to_more_than_one_holds_is_refused_before_it_t
     encoder = Encoder()
     encoder.begin("files")
     bomb = encoder.chunk(bytes(100 * CHUNK))
-    (section,) = encoder.sections
     with pytest.raises(Damaged, match="too large"):
-        decoded(HEAD + bomb, section)
+        decoded(HEAD + bomb, encoder.section)

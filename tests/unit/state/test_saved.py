@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import BadState, CapacityReached, InvalidArgument, UnknownState
 from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
 from llm_sandbox_mcp.profile.profile import load_profile
-from llm_sandbox_mcp.state.encoding import HEAD, Encoder, Section
+from llm_sandbox_mcp.state.bounds import Bounds
+from llm_sandbox_mcp.state.encoding import CHUNK, HEAD, Encoder, Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
-from llm_sandbox_mcp.state.saved import Bounds, SavedSessions, checked_name
+from llm_sandbox_mcp.state.saved import SavedSessions, checked_name
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ def saved_in(folder: Path, **limits: object) -> SavedSessions:
     return SavedSessions(FolderStore(folder), Bounds(section.saved, section.saved_size, section.saved_age))
 
 
-def described(name: str, sections: Sequence[Section], created: datetime | None = None) -> Manifest:
+def described(name: str, layers: Sequence[Section], created: datetime | None = None) -> Manifest:
     return Manifest(
         format=FORMAT,
         name=name,
@@ -38,7 +39,7 @@ def described(name: str, sections: Sequence[Section], created: datetime | None =
         runs=3,
         variables={"python": 2},
         files=1,
-        sections=tuple(sections),
+        layers=tuple(layers),
     )
 
 
@@ -48,13 +49,12 @@ async def save(
     async with saved.writing(owner, name) as writer:
         writer.begin("files")
         await writer.add(content)
-        await writer.end()
-        await writer.complete(lambda sections: described(name, sections, created))
+        await writer.complete(described(name, [await writer.end()], created))
 
 
 async def read(saved: SavedSessions, name: str, owner: Principal = USER) -> bytes:
     async with saved.reading(owner, name) as reader:
-        return b"".join([part async for part in reader.section("files")])
+        return b"".join([part for layer in reader.manifest.layers async for part in reader.section(layer)])
 
 
 async def names(saved: SavedSessions, owner: Principal = USER) -> list[str]:
@@ -65,8 +65,22 @@ async def test_large_contents_come_back(tmp_path: Path) -> None:
     saved, content = saved_in(tmp_path), b"".join(i.to_bytes(4) for i in range(700_000))
     await save(saved, "geo", content)
     assert await read(saved, "geo") == content
+
+
+async def test_each_section_comes_back_by_itself(tmp_path: Path) -> None:
+    saved, contents = saved_in(tmp_path), [bytes(CHUNK + 1), b"", b"small"]
+    async with saved.writing(USER, "geo") as writer:
+        sections: list[Section] = []
+        for content in contents:
+            writer.begin("files")
+            await writer.add(content)
+            sections.append(await writer.end())
+        size = await writer.complete(described("geo", sections))
+    assert size == next(tmp_path.rglob("*.state")).stat().st_size
     async with saved.reading(USER, "geo") as reader:
-        assert [part async for part in reader.section("nothing")] == []
+        assert reader.manifest.layers == tuple(sections)
+        for section, content in reversed([*zip(sections, contents, strict=True)]):
+            assert b"".join([part async for part in reader.section(section)]) == content
 
 
 async def test_an_owner_sees_and_replaces_only_their_own(tmp_path: Path) -> None:
@@ -186,7 +200,7 @@ async def test_one_in_use_never_goes(tmp_path: Path) -> None:
     async with saved.reading(USER, "used") as reader:
         await save(saved, "next", created=NOW + timedelta(seconds=1))
         assert await names(saved) == ["next", "used"]
-        assert [part async for part in reader.section("files")] == [b"content"]
+        assert [part async for part in reader.section(reader.manifest.layers[0])] == [b"content"]
     await save(saved, "last", created=NOW + timedelta(seconds=2))
     assert await names(saved) == ["last"]
 
@@ -214,9 +228,6 @@ async def test_a_damaged_one_is_refused_and_listed_by_name(tmp_path: Path) -> No
     await saved.delete(USER, "geo")
 
 
-OLD = described("geo", ()).model_dump_json().replace('"format":1', '"format":0').encode()
-
-
 async def write_manifest(folder: Path, manifest: object) -> None:
     saved = saved_in(folder)
     await save(saved, "geo")
@@ -230,8 +241,27 @@ async def test_one_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None
         await read(saved_in(tmp_path), "geo")
 
 
+@pytest.mark.parametrize("number", [FORMAT - 1, 0])
+async def test_one_of_an_earlier_version_is_refused_by_name(tmp_path: Path, number: int) -> None:
+    await write_manifest(tmp_path, {"format": number, "version": "0.1", "anything": "else"})
+    with pytest.raises(
+        BadState, match=r"'geo' was saved by an earlier version of the server, '0\.1'; open it with that"
+    ):
+        await read(saved_in(tmp_path), "geo")
+
+
+@pytest.mark.parametrize("layers", [0, 1001])
+async def test_a_description_with_no_layer_or_far_too_many_is_refused_by_name(tmp_path: Path, layers: int) -> None:
+    await save(saved_in(tmp_path), "geo")
+    async with saved_in(tmp_path).reading(USER, "geo") as reader:
+        edited = reader.manifest.model_copy(update={"layers": reader.manifest.layers * layers})
+    await write_manifest(tmp_path, edited.model_dump_json().encode())
+    with pytest.raises(BadState, match="'geo' is damaged: its description cannot be read"):
+        await read(saved_in(tmp_path), "geo")
+
+
 @pytest.mark.parametrize(
-    "text", [b"", b"null", b"[]", b"{}", b'{"format": true}', b"\xff", b"[" * 100_000, b"9" * 9999, OLD]
+    "text", [b"", b"null", b"[]", b"{}", b'{"format": true}', b"\xff", b"[" * 100_000, b"9" * 9999]
 )
 async def test_a_description_edited_by_hand_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
     await write_manifest(tmp_path, text)
@@ -244,7 +274,7 @@ async def test_a_section_that_leads_elsewhere_is_refused_by_name(tmp_path: Path)
     await save(saved, "geo", b"content")
     async with saved.reading(USER, "geo") as reader:
         manifest = reader.manifest
-    (section,) = manifest.sections
+    (section,) = manifest.layers
     for changes in (
         {"start": 2**70},
         {"start": 2**59},
@@ -255,7 +285,7 @@ async def test_a_section_that_leads_elsewhere_is_refused_by_name(tmp_path: Path)
         {"size": 1},
         {"checksum": ""},
     ):
-        edited = manifest.model_copy(update={"sections": (section.model_copy(update=changes),)})
+        edited = manifest.model_copy(update={"layers": (section.model_copy(update=changes),)})
         await write_manifest(tmp_path, edited.model_dump_json().encode())
         with pytest.raises(BadState, match="'geo' is damaged"):
             await read(saved, "geo")
@@ -269,6 +299,6 @@ async def test_a_caller_that_leaves_while_it_saves_changes_nothing(tmp_path: Pat
             writer.begin("files")
             await writer.add(bytes(1 << 21))
             scope.cancel()
-            await writer.complete(lambda sections: described("geo", sections))
+            await writer.complete(described("geo", [await writer.end()]))
     assert await read(saved, "geo") == b"old"
     assert [path.name for path in tmp_path.rglob("*.part")] == []
