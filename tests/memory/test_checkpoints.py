@@ -479,7 +479,7 @@ async def test_the_end_of_a_server_interrupts_code_but_never_what_saves(
             assert (found.result, codes(found)) == (expected, ["opened_again", *["interrupted"] * (session == code)])
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [point for point in POINTS if point != "begin"])
 async def test_a_server_that_ends_during_a_checkpoint_saves_all(
     service: Service, store: MemoryStore, profile: Profile, point: str
 ) -> None:
