@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ..base.principal import USER
 from ..base.results import SavedSession
 from ..base.units import format_age, format_size
-from ..state.opening import saved_sessions
+from ..state.opening import kept_sessions, saved_sessions
 from .console import say, table
 from .opening import folders_of, read_profile, run_until_signal
 
@@ -14,7 +14,8 @@ from .opening import folders_of, read_profile, run_until_signal
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints the saved sessions of this user, or deletes some of them."""
     profile = read_profile(options, environ)
-    saved = saved_sessions(profile.sessions, folders_of(profile, environ).sessions)
+    folder = folders_of(profile, environ).sessions
+    saved, kept = saved_sessions(profile.sessions, folder), kept_sessions(profile.sessions, folder)
 
     async def work() -> int:
         for name in options.delete:
@@ -23,6 +24,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         if not options.delete:
             rows = [_row(one.described()) for one in await saved.all(USER)]
             say(table((saved.place, "age", "size", "variables", "files", "missing"), rows))
+            if profile.sessions.keep:
+                say(f"put aside by servers, and opened again by id: {await kept.use(USER)}")
         return 0
 
     return run_until_signal(work)

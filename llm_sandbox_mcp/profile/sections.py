@@ -99,7 +99,14 @@ class SessionLimits(Section):
     @classmethod
     def _kept_at_all(cls, value: str, others: ValidationInfo) -> str:
         if value != "never" and not others.data.get("keep", True):
-            raise ValueError('must be "never" unless sessions.keep is true')
+            raise ValueError("needs sessions.keep = true")
+        return value
+
+    @field_validator("undo_kills")
+    @classmethod
+    def _kept_as_well(cls, value: bool, others: ValidationInfo) -> bool:
+        if value and not others.data.get("keep", True):
+            raise ValueError("needs sessions.keep = true")
         return value
 
 

@@ -34,7 +34,8 @@ from .words import UNFORESEEN
 _INSTRUCTIONS = """\
 Runs code in isolated sandboxes. execute_code returns a session_id: pass it again to keep the variables and files of \
 that session, and to the other tools. {network}; install_libraries installs libraries into a session. Save \
-files and figures in the working directory: they are returned as artifacts, and images are shown."""
+files and figures in the working directory: they are returned as artifacts, and images are shown.{kept}"""
+_KEPT = " Sessions outlive the server: after it was started again, go on with the same session_id."
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +91,9 @@ def build_server(service: Service, *, host_files: bool) -> SandboxServer:
         "llm-sandbox-mcp",
         version=__version__,
         title="LLM Sandbox",
-        instructions=_INSTRUCTIONS.format(network=describe_network(service.profile)),
+        instructions=_INSTRUCTIONS.format(
+            network=describe_network(service.profile), kept=_KEPT if service.profile.sessions.keep else ""
+        ),
         lifespan=serve_audience,
         get_tool_input_schema=lambda name: tools.definitions[name].input_schema if name in tools.definitions else None,
         on_list_tools=tools.list_tools,

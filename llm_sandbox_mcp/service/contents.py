@@ -17,7 +17,7 @@ from ..base.results import Missing, OnProgress, Opened, SavedSession
 from ..files.artifacts import is_inner
 from ..sessions.session import Session
 from ..state import packing
-from ..state.changes import Seen
+from ..state.changes import FOLDER, Seen
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
 from ..state.packing import Packed
@@ -25,7 +25,7 @@ from ..state.saved import Saved
 from ..state.streams import Reader, Writer
 from .parts import Parts
 from .preparation import Preparation
-from .variables import Kept, Variables
+from .variables import UNABLE, Kept, Variables
 
 _AGAIN = "delete it, and save the session again"
 _SMALLEST = 0.001
@@ -44,6 +44,10 @@ class Base:
     """By the marks that they have in this server."""
     seen: Seen
     """The files and variables."""
+
+
+class Unready(Exception):
+    """The folders for variables are not as the last call left them."""
 
 
 class Contents:
@@ -82,7 +86,7 @@ class Contents:
         """Writes what has changed since the state that is the base, or all if there is none, as the next one.
 
         Returns the base itself if nothing has changed, and nothing was written. `ready` are the languages whose
-        folders are as the last call left them.
+        folders are as the last call left them; raises `Unready` if they are not.
         """
 
         async def begin(sandbox: Sandbox, languages: Iterable[str]) -> None:
@@ -95,6 +99,9 @@ class Contents:
             packed = await packing.pack_changes(sandbox, variables.reasons, writer.add, before)
             variables.take(packed.reports)
         assert packed.changes is not None
+        able = [name for name, reason in variables.reasons.items() if reason != UNABLE]
+        if base is not None and any(_is_missing(name, packed) for name in able):
+            raise Unready  # code has removed or replaced the folders
         known = base.artifacts if base is not None else {}
         same = base is not None and not (packed.changes.changed or packed.changes.gone)
         if base is not None and same and not session.interrupted:
@@ -120,8 +127,12 @@ class Contents:
         base: Base | None = None,
     ) -> Manifest:
         earlier = base.manifest.missing if base is not None else ()
+        changes = packed.changes
+        again = {*changes.changed, *changes.gone} if changes is not None else set()
         # What is packed again names only what has changed.
-        still_missing = [one for one in earlier if not one.language and one not in packed.missing]
+        still_missing = [
+            one for one in earlier if not one.language and one.name.split(":")[0][1:].encode() not in again
+        ]
         return Manifest(
             format=FORMAT,
             name=name,
@@ -202,6 +213,14 @@ class Contents:
         cause = f"{lost} artifacts of the saved session are not back: there is no room for them"
         step = "the operator can raise artifacts.store and artifacts.store_files"
         return [Note("artifacts_lost", cause, step, number=lost)]
+
+
+def _is_missing(language: str, packed: Packed) -> bool:
+    """Whether a language has nothing of what it must have saved."""
+    own = f"{FOLDER.removeprefix('/')}/{language}/".encode()
+    report, changes = packed.reports.get(language), packed.changes
+    found = changes is not None and any(path.startswith(own) for path in changes.seen.variables)
+    return report is None or report.kept is None or not found
 
 
 async def _unpack(

@@ -18,17 +18,22 @@ from ..base.results import OnProgress, Opened, described_contents
 from ..base.text import one_line
 from ..base.units import format_age, format_duration
 from ..sessions.session import Session
+from ..state.encoding import Section
 from ..state.manifest import Manifest
-from .contents import Base, Contents
+from .contents import Base, Contents, Unready
 from .parts import Parts
 
 _AT_ONCE = 4
 """Sessions that are saved at once: more would take longer for each, and at the end of the server the first count."""
+_CHECKPOINTS = 16
+"""The same for those that go on; what a session does to its own takes places of these only."""
 _NAMED = 20
 """Things that are missing, each with a note of its own; the last note has the number of the others."""
 
-_LAYERS = 32
+_LAYERS = 16
 """Layers of a state at most: then it is saved as a whole again, since each of them takes time when it is opened."""
+_SMALL_LAYERS = 16 << 20
+"""Bytes that the later layers may have in any case."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +67,7 @@ class Keeping:
         self._saving: set[str] = set()
         """The sessions that are saved now, after a run."""
         self._at_once = anyio.CapacityLimiter(_AT_ONCE)
+        self._checkpoints_at_once = anyio.CapacityLimiter(_CHECKPOINTS)
         self._ended = False
         if self._on:
             self._live.put_aside = self._put_aside
@@ -100,7 +106,10 @@ class Keeping:
         """Removes what was put aside of a session that is not live; returns whether there was anything."""
         if not self._on or caller == ANONYMOUS or session_id in self._live or not self._live.ids.valid(session_id):
             return False
-        return await self._kept.remove(caller, session_id)
+        removed = await self._kept.remove(caller, session_id)
+        if removed:
+            self._live.note_end(session_id, "it was closed")
+        return removed
 
     async def forget(self, session: Session) -> None:
         """Removes what was put aside of a session that its owner ends, or empties."""
@@ -115,6 +124,12 @@ class Keeping:
     def saving(self, session_id: str) -> bool:
         """Whether a session is being saved after a run, or will be."""
         return session_id in self._due or session_id in self._saving
+
+    async def number(self, caller: Principal) -> int:
+        """How many sessions of a caller are put aside, and not live here."""
+        if not self._on or caller == ANONYMOUS:
+            return 0
+        return sum(session_id not in self._live for session_id in await self._kept.ids(caller))
 
     async def end(self) -> None:
         """Saves all sessions before the server ends, in the time that the profile allows; no new work begins.
@@ -192,7 +207,7 @@ class Keeping:
                 async with session.spare(scope):
                     self._due.discard(session.id)  # what is done from here on is saved the next time
                     self._saving.add(session.id)
-                    async with self._at_once:
+                    async with self._checkpoints_at_once:
                         await self._save(session, live=True)
         except UnknownSession:  # it was closed meanwhile
             pass
@@ -228,16 +243,26 @@ class Keeping:
     async def _save_changes(self, session: Session, sandbox: Sandbox, *, live: bool) -> None:
         track = self._tracks.get(session)
         known = track.base.manifest if track is not None and track.base is not None else None
-        full = known is not None and len(known.layers) >= _LAYERS
+        full = known is not None and _is_full(known.layers, session.policy.disk)
         gone = known is not None and not await self._kept.has(session.owner, session.id, known)
         if track is None or track.sandbox is not sandbox or full or gone:
             track = self._tracks[session] = _Track(sandbox)
         ready, track.ready = track.ready, ()
-        async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
-            base = await self._contents.write_changes(session, sandbox, writer, track.base, ready)
+        base = await self._write_changes(session, sandbox, track, ready, live=live)
         if base is track.base and not live:
             await self._kept.end(session.owner, session.id)
         track.base, track.ready = base, tuple(base.manifest.variables)
+
+    async def _write_changes(
+        self, session: Session, sandbox: Sandbox, track: _Track, ready: Collection[str], *, live: bool
+    ) -> Base:
+        try:
+            async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
+                return await self._contents.write_changes(session, sandbox, writer, track.base, ready)
+        except Unready:
+            if not ready:
+                track.base = None  # it cannot be saved bit by bit
+            return await self._write_changes(session, sandbox, track, (), live=live)
 
     async def _open(
         self, session: Session, sandbox: Sandbox, loss: str, on_progress: OnProgress | None
@@ -259,6 +284,12 @@ class Keeping:
         session.put_aside = self._open
 
 
+def _is_full(layers: Sequence[Section], disk: int) -> bool:
+    """Whether a state is saved as a whole again: too many layers, or too much that may not be needed any more."""
+    later = sum(layer.size for layer in layers[1:])
+    return len(layers) >= _LAYERS or later > min(max(layers[0].size, _SMALL_LAYERS), disk // 4)
+
+
 def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: float) -> list[Note]:
     """What a caller must know of a session that was opened again; `loss` says what ended its last sandbox, if so."""
     age = max(0.0, (datetime.now(UTC) - manifest.created).total_seconds())
@@ -266,7 +297,7 @@ def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: 
     if ended and not loss:
         cause = f"the session was put aside {format_age(age)} ago, and is open again as it was then, with {what}"
     else:
-        why = loss or "its server ended without saving it"
+        why = loss or "its server was killed, or still has it"
         cause = (
             f"{one_line(why)}; the session is as it was {format_age(age)} ago, after run {manifest.runs}, with {what}"
         )
@@ -282,7 +313,7 @@ def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: 
         files=opened.files,
     )
     notes = [*(Note("earlier", text) for text in manifest.untold), again]
-    if manifest.interrupted:
+    if manifest.interrupted and ended:  # otherwise it was told already
         notes.append(
             Note("interrupted", "code ran when the server ended: it was interrupted, and its result is cancelled")
         )

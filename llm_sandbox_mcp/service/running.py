@@ -135,6 +135,8 @@ class Running:
             overview = None
             if ran.sandbox is not None and ask.for_model:
                 overview = await self._overviews.of_run(session, ran.sandbox, artifacts)
+        if ran.sandbox is None and session.put_aside is not None and not session.closed:
+            notes.append(Note("returns", "the next run in the session returns to its last state that was put aside"))
         if places.lacking:
             notes.append(_note_of_lacking(chosen, places))
         work.news = (ran.loss, ran.ended, ran.returned)

@@ -22,7 +22,7 @@ _LONGEST = 120.0
 _TRIES = 8
 """How many interpreters may die of variables that are opened, one each."""
 _FRESH = "run code in it first"
-_UNABLE = "this language cannot save them"
+UNABLE = "this language cannot save them"
 
 Begin = Callable[[Sandbox, Iterable[str]], Awaitable[None]]
 
@@ -75,7 +75,7 @@ class Variables:
             await begin(sandbox, able)
             for name in session.used:
                 state = able.get(name)
-                reasons[name] = await self._act(session, name, state.save) if state else _UNABLE
+                reasons[name] = await self._act(session, name, state.save) if state else UNABLE
             if not session.has(sandbox):
                 raise SandboxLost(
                     "the sandbox ended while its variables were saved, and nothing is saved", "run code in it first"

@@ -52,7 +52,7 @@ class LiveSessions:
         self._failed: dict[str, int] = {}
         """How often a session was put aside in vain."""
         self._lost: dict[str, str] = {}
-        """Why closed sessions could not be put aside."""
+        """Why sessions ended."""
         self._ending = False
 
     def open(
@@ -105,18 +105,27 @@ class LiveSessions:
         session = self._live.get(session_id)
         if session is None:
             expired = f"it was closed, or expired after {format_duration(self._limits.idle_timeout)} without use"
-            nothing = ", and nothing of it is put aside" if self.put_aside is not None else ""
-            raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired) + nothing)
+            if self.put_aside is not None:
+                expired = "it was closed, and nothing of it is kept"
+            raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired))
         return session
 
     def close(self, session_id: str) -> None:
         """Closes a session: stops its run, and destroys its sandbox in the background."""
         session = self.get(session_id)
         del self._live[session_id]
+        if self.put_aside is not None:
+            self.note_end(session_id, "it was closed")
         self._failed.pop(session_id, None)
         session.closed = True
         session.stop()
         session.drop("it was closed")
+
+    def note_end(self, session_id: str, why: str) -> None:
+        """Takes note of why a session is not live, which its id does not tell if another server has made it."""
+        self._lost[session_id] = why
+        while len(self._lost) > _REMEMBERED:
+            del self._lost[next(iter(self._lost))]
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._live
@@ -179,10 +188,8 @@ class LiveSessions:
         failed = self._failed[name] = self._failed.get(name, 0) + 1
         if session.busy or (failed < _TRIES and not for_room):
             return  # it is tried again when it has been idle for as long once more
-        self._lost[name] = f"it was idle, and could not be saved: {problem}"
-        while len(self._lost) > _REMEMBERED:
-            del self._lost[next(iter(self._lost))]
         self.close(name)
+        self.note_end(name, f"it was idle, and could not be saved: {problem}")
 
 
 def longest_idle(sessions: Sequence[Session]) -> Session | None:

@@ -31,6 +31,9 @@ _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 _OWN_OUTPUT = 1 << 16
 """Bytes that code of the server's own may print: none, unless code of the session makes it print."""
 
+_OWN_GRACE = 10.0
+"""Seconds that such code may take to stop."""
+
 _SPARE = 0.02
 """Seconds that a use waits at most for what the server does in spare time, which is broken off then."""
 
@@ -365,7 +368,9 @@ class Session:
         before = await sandbox.usage()
         interpreter = await self._interpreter(sandbox, places)
         self._deadline = anyio.current_time() + timeout
-        request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=self.policy.grace)
+        # Killing it would cost variables, and some languages cannot stop in the middle of saving them.
+        grace = max(self.policy.grace, _OWN_GRACE)
+        request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=grace)
         self._acting = True
         try:
             async with cpu_bound(sandbox, before, self.policy, timeout, lambda: interpreter.stop("cpu_limit")):

@@ -16,6 +16,8 @@ PLACES = tuple(path.removeprefix("/") for path in (WORKDIR, HOME, "/tmp"))
 _OWN = f"{FOLDER.removeprefix('/')}/".encode()
 _PART = b"-"
 """Instead of a digest: the name of the file is one."""
+_BEFORE_MAPPED = 5
+"""Fields before the path of a file in a line about the memory of a process."""
 _FIELDS = 6
 """Before the path of a file: times, size, number, mode, kind."""
 
@@ -64,7 +66,8 @@ def compare(before: Seen | None, listing: bytes, variables: bytes) -> Changes:
     """Compares what is there with what was saved, if anything was. It takes long.
 
     `listing` has an entry for each file, ended by NUL: times, size, number, mode, kind and path; `variables` a line
-    for each file with variables: its digest, or `-` for a part, and its path.
+    for each file with variables: its digest, or `-` for a part, and its path; and lines of /proc/PID/maps about files
+    that are written through memory.
     """
     import zstandard
 
@@ -73,12 +76,14 @@ def compare(before: Seen | None, listing: bytes, variables: bytes) -> Changes:
     earlier = set[bytes]()
     if before is not None:
         earlier.update(zstandard.ZstdDecompressor().decompress(before.listing).split(b"\0")[:-1])
-    changed = [] if before is not None else [place.encode() for place in PLACES]
-    changed += [_path(entry) for entry in entries if entry not in earlier]
+    changed = [_path(entry) for entry in entries if entry not in earlier]
     gone = {_path(entry) for entry in earlier - now} - {_path(entry) for entry in now - earlier}
     known, parts = before.variables if before is not None else {}, before.parts if before is not None else frozenset()
-    digests, new = dict[bytes, bytes](), set[bytes]()
+    digests, new, mapped = dict[bytes, bytes](), set[bytes](), set[bytes]()
     for line in variables.split(b"\n"):
+        if len(memory := line.split(None, _BEFORE_MAPPED)) > _BEFORE_MAPPED:
+            mapped.add(memory[-1].removeprefix(b"/"))
+            continue
         digest, _, path = line.partition(b"  ")
         if not path.startswith(_OWN):
             continue
@@ -86,11 +91,13 @@ def compare(before: Seen | None, listing: bytes, variables: bytes) -> Changes:
             new.add(path)
         else:
             digests[path] = digest
+    if mapped:  # what is written through memory changes no times
+        changed += sorted(mapped.intersection(map(_path, entries)).difference(changed))
     changed += sorted(new - parts)
     changed += [path for path, digest in digests.items() if known.get(path) != digest]
     gone |= known.keys() - digests.keys()
     seen = Seen(zstandard.ZstdCompressor(level=1).compress(listing), digests, parts | new)
-    return Changes(seen, changed, sorted(gone), len(now) + len(PLACES))
+    return Changes(seen, changed, sorted(gone), len(now))
 
 
 def _path(entry: bytes) -> bytes:

@@ -101,6 +101,10 @@ class KeptSessions:
         names = {entry.name for entry in await self._store.entries(_space(owner))}
         return manifest.objects <= names and not names.isdisjoint((session_id, f"{session_id}{_LIVE}"))
 
+    async def ids(self, owner: Principal) -> set[str]:
+        """The sessions of an owner."""
+        return {_session_of(entry.name) for entry in await self._store.entries(_space(owner)) if _describes(entry.name)}
+
     async def go_on(self, owner: Principal, session_id: str) -> None:
         """Takes note that a session goes on after its state."""
         await self._store.rename(_space(owner), session_id, f"{session_id}{_LIVE}")

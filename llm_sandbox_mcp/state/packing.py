@@ -13,7 +13,7 @@ from anyio.abc import ByteReceiveStream
 from ..aio.tasks import open_tasks
 from ..backends import copying
 from ..backends.base import Process, Sandbox, feed
-from ..backends.layout import LIBRARIES, PATH
+from ..backends.layout import HOME, LIBRARIES, PATH, WORKDIR
 from ..backends.patience import seconds_for_bytes
 from ..base.errors import BadState, Unavailable
 from ..base.results import Missing
@@ -32,7 +32,7 @@ _LINE_MAX = 16 << 10
 """Bytes of a line of `tar`: longer than any path with its reason."""
 _TAR, _END, _BROKEN = b"tar: ", b"Exiting with failure status", b"not recoverable"
 """How `tar` begins what it says, how it ends it if some files failed, and if all did."""
-_FIND = b"find: "
+_FIND, _RM = b"find: ", b"rm: cannot remove "
 _OWN, _REPORTED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode()
 _LEFT_OUT = {"socket ignored": "it is a socket"}
 _SECONDS = 30.0
@@ -69,14 +69,15 @@ export LC_ALL
 echo "$folder/" >&2
 cd / || exit 1
 printf 'all\\0'
-find "$@" -mindepth 1 -path "$own" -prune -o -printf '%C@ %T@ %s %i %m %y %p\\0'
+find "$@" -path "$own" -prune -o -path '*/*' -printf '%C@ %T@ %s %i %m %y %p\\0' -o -printf '0 0 0 0 %m %y %p\\0'
 printf '\\0'
+grep -shE '^[^ ]+ .w.s ' /proc/[0-9]*/maps
 find "$own" -type f ! -name report ! -name known \\( -path '*/parts/*' -printf '-  %p\\n' -o -exec sha256sum {{}} + \\)
 printf '\\0'
 tar {_TAR_OPTIONS} --no-recursion --null --files-from=-
 code=$?
 for language in "$folder"/*/; do
-  [ ! -d "$language/parts" ] || ls "$language/parts" >> "$language/known"
+  [ ! -d "$language/parts" ] || [ ! -f "$language/known" ] || ls "$language/parts" >> "$language/known"
 done
 find "$folder" -mindepth 2 ! -path "$folder/*/known" -delete
 exit $code
@@ -96,16 +97,27 @@ rm -f -- "$folder/known"
 """
 _TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/dev/null || :; }'
 _UNPACK = """\
-cd / && head -c "$(head -c 10)" | xargs -0 -r rm -rf --
+cd / || exit 1
+modes=$1.modes
+if [ "$3" != --skip-old-files ]; then
+  find "${1%/*}" "$5" "$6" -type d ! -perm -700 -printf '%m\\0%p\\0' > "$modes"
+  xargs -0 -r -n 2 sh -c 'chmod 1701 -- "$1"' < "$modes"
+fi
+head -c "$(head -c 10)" | xargs -0 -r rm -rf --
 tar -x -p -f - --no-same-owner "$3" --delay-directory-restore
 code=$?
+if [ -s "$modes" ]; then
+  xargs -0 -n 2 sh -c '[ "$(stat -c %a -- "$1")" != 1701 ] || chmod -- "$0" "$1"' < "$modes"
+fi
+rm -f -- "$modes"
 [ -n "$4" ] || exit $code
 rmdir -- "$1" 2>/dev/null
 ls "$2" 2>/dev/null
 exit $code
 """
 """The stream begins with the names of files that are gone, after their length; then comes the archive. What the sandbox
-has at first, its interpreters made for themselves; it stays.
+has at first, its interpreters made for themselves; it stays. Later, folders that are closed to their owner are open for
+as long as it takes.
 """
 
 Take = Callable[[bytes], Awaitable[None]]
@@ -234,7 +246,7 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[
     languages: Sequence[str] = ()
     for number, content in enumerate(layers):
         existing = "--overwrite-dir" if number else "--skip-old-files"
-        argv = ("sh", "-c", _UNPACK, "sh", FOLDER, LIBRARIES, existing, "last" * (number == last))
+        argv = ("sh", "-c", _UNPACK, "sh", FOLDER, LIBRARIES, existing, "last" * (number == last), WORKDIR, HOME)
         async with _unhurried(sandbox, "opening the files") as tools:
             # Once: what is there already would be skipped in a second try.
             done = await sandbox.run(argv, {"PATH": PATH}, stdin=_told(content(), tools))
@@ -312,8 +324,11 @@ class _Failed:
 
     def add(self, line: bytes) -> None:
         """Takes a line, which may say something else."""
-        if line.startswith(_FIND):
-            line = _TAR + line.removeprefix(_FIND).replace(b"'", b"")
+        for other in (_FIND, _RM):
+            if line.startswith(other):
+                line = _TAR + line.removeprefix(other).replace(b"'", b"")
+        if line.startswith(_TAR + _OWN):
+            return
         if not line.startswith(_TAR) or _END in line:
             return
         if len(self._found) >= _SHOWN_MAX:

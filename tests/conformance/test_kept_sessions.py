@@ -191,7 +191,7 @@ async def test_a_server_that_is_killed_loses_no_more_than_what_it_says(profile: 
         again = await execute(service, "x", session_id=session_id)
         assert again.result == "2"
         [note] = notes(again, "opened_again")
-        assert note.startswith("its server ended without saving it; the session is as it was ")
+        assert note.startswith("its server was killed, or still has it; the session is as it was ")
         assert "after run 2, " in note
         assert "what came after that, if anything, is lost" in note
 
@@ -271,3 +271,92 @@ async def test_a_session_that_does_not_fit_todays_profile_is_refused_by_name_and
     async with serving(profile) as service:
         size = await execute(service, "import os\nos.stat('large').st_size", session_id=session_id)
         assert size.result == str(9 << 20)
+
+
+HARD = {
+    "a folder that is closed to writing": (
+        "import os; os.mkdir('d'); [open(f'd/{n}', 'w').write(n) for n in 'abc']; os.chmod('d', 0o555)",
+        "os.chmod('d', 0o755); os.remove('d/a'); open('d/b', 'w').write('new'); os.chmod('d', 0o555)",
+        "sorted(os.listdir('d')), open('d/b').read(), oct(os.stat('d').st_mode)",
+    ),
+    "a file that is written through memory": (
+        "import mmap; f = open('f', 'wb+'); f.write(b'1'); f.flush(); m = mmap.mmap(f.fileno(), 0)",
+        "m[0:1] = b'2'",
+        "open('f').read()",
+    ),
+    "the mode of the working directory": (
+        "import os",
+        "os.chmod('/sandbox', 0o700)",
+        "oct(os.stat('/sandbox').st_mode)",
+    ),
+    "a folder that takes the place of a file": (
+        "import os; open('x', 'w').close(); os.mkdir('y'); open('y/z', 'w').close()",
+        "os.remove('x'); os.makedirs('x/deep'); os.remove('y/z'); os.rmdir('y'); os.symlink('x', 'y')",
+        "os.path.isdir('x/deep'), os.readlink('y')",
+    ),
+    "names that look like something else": (
+        "import os; names = ['-rf', '--help', ' lead', 'new\\nline', '*', 'back\\\\slash', '@f', 'q\"']",
+        "[open(name, 'w').write(name) for name in names]; open(b'\\xff\\xfe', 'w').close()",
+        "[open(name).read() == name for name in names], os.path.exists(b'\\xff\\xfe')",
+    ),
+    "what the server needs is removed": ("x = 1", "import shutil; x = 2; shutil.rmtree('/tmp/.sandbox-state')", "x"),
+    "what the server needs is another thing": (
+        "import os, shutil; x = 1; p = '/tmp/.sandbox-state'",
+        "x = 2; shutil.rmtree(p); os.mkdir('/tmp/other'); os.symlink('/tmp/other', p)",
+        "x",
+    ),
+    "a large value that is another one each time": (
+        "import os; x = os.urandom(1)",
+        "x = os.urandom(1 << 20)",
+        "import hashlib; hashlib.sha1(x).hexdigest()",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARD)
+@pytest.mark.only_in_all(but={"backend_name": "embedded"})
+async def test_the_last_state_has_what_is_hard_to_see(profile: Profile, what: str) -> None:
+    first, change, look = HARD[what]
+    async with serving(profile, checkpoint="run") as service:
+        session_id = (await execute(service, first)).session_id
+        await saved(service, session_id, 1)
+        for number in range(12 if "large" in what else 1):
+            assert (await execute(service, change, session_id=session_id)).status == "ok"
+            await saved(service, session_id, number + 2)
+        before = (await execute(service, look, session_id=session_id)).result
+        assert before is not None
+        await lose_sandbox(service, session_id)
+        again = await execute(service, look, session_id=session_id)
+        assert again.result == before, again
+        assert notes(again, "opened_again")
+
+
+async def test_code_that_stops_the_saving_of_its_own_session_stops_that_of_no_other(profile: Profile) -> None:
+    code = """
+import os
+place = "/tmp/.sandbox-state/python/known"
+os.path.exists(place) and os.remove(place)
+os.makedirs(os.path.dirname(place), exist_ok=True)
+os.mkfifo(place)
+"""
+    async with serving(changed(profile, sessions={"max": 8}), checkpoint="run") as service:
+        for _ in range(4):
+            hostile = (await execute(service, "1")).session_id
+            await saved(service, hostile, 1)
+            await execute(service, code, session_id=hostile)
+        other = (await execute(service, "x = 1")).session_id
+        await saved(service, other, 1)
+
+
+async def test_two_servers_that_have_the_same_session_never_mix_it(profile: Profile) -> None:
+    async with serving(profile, checkpoint="run") as one, serving(profile, checkpoint="run") as two:
+        session_id = (await execute(one, "x = ['one']; open('f', 'w').write('one')")).session_id
+        await saved(one, session_id, 1)
+        await execute(two, "x.append('two'); open('f', 'w').write('two')", session_id=session_id)
+        await saved(two, session_id, 2)
+        await execute(one, "x.append('one'); open('f', 'a').write('one')", session_id=session_id)
+        await execute(one, "y = 1", session_id=session_id)
+        await saved(one, session_id, 3)
+        await lose_sandbox(two, session_id)
+        again = await execute(two, "x, open('f').read()", session_id=session_id)
+        assert again.result == "(['one', 'one'], 'oneone')"

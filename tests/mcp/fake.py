@@ -98,6 +98,10 @@ class FakeService:
     async def wake(self, _caller: Principal, _session_id: str) -> None:
         """Finds nothing."""
 
+    async def number(self, _caller: Principal) -> int:
+        """None is put aside."""
+        return 0
+
     async def bring_back(self, _caller: Principal, _session_id: str) -> None:
         """Finds nothing."""
 

@@ -279,7 +279,7 @@ async def test_what_a_killed_server_had_not_put_aside_is_lost_and_the_next_one_s
         assert STARTED_AGAIN in await refusal(third.client, "execute_code", code="n", session_id=never)
         printed, [note] = await goes_on(third.client, session_id, "print(n, open('n').read())")
         assert printed == "1 1\n"
-        assert note.startswith("its server ended without saving it; the session is as it was "), note
+        assert note.startswith("its server was killed, or still has it; the session is as it was "), note
         assert "; what came after that, if anything, is lost" in note
         assert await goes_on(third.client, session_id, "n = 4") == ("", [])
         await ends(third)

@@ -320,7 +320,7 @@ async def test_a_session_that_goes_on_after_its_state_says_what_is_lost_if_its_s
         again = await run(third, "get x", session_id=session)
     (note,) = again.notes
     assert again.result == "1"
-    assert "its server ended without saving it; the session is as it was" in note
+    assert "its server was killed, or still has it; the session is as it was" in note
     assert "after run 1, with " in note and note.facts["lost"] is True
 
 

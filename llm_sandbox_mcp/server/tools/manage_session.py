@@ -26,7 +26,8 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     """What was done, with the session as it is now. `alone`: there is only one client."""
     action, session_id = arguments.action, arguments.session_id
     if action == "list":
-        return _list(service, _visible(service, alone, ctx, session_id))
+        aside = await service.keeping.number(principal_of(ctx.request))
+        return _list(service, _visible(service, alone, ctx, session_id), aside)
     if action in ("wait", "read", "cancel"):
         return await _manage_work(service, ctx, arguments)
     if action in SAVED_ACTIONS:
@@ -53,9 +54,11 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     return success("\n".join(lines), _managed(service, action, session_id, notes=[*map(in_words, notes)]))
 
 
-def _list(service: Service, infos: list[SessionInfo]) -> CallToolResult:
+def _list(service: Service, infos: list[SessionInfo], aside: int) -> CallToolResult:
     sessions, pool = [_item(service, info) for info in infos], _pool(service)
     lines = [_describe(service, session) for session in sessions] or ["no sessions"]
+    if aside:
+        lines.append(f"put aside: {aside}; a call with the session_id of one opens it again")
     lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
     return success("\n".join(lines), _managed(service, "list", sessions=sessions))
 
@@ -112,7 +115,8 @@ def _describe(service: Service, session: SessionItem) -> str:
     ]
     return (
         f"{session.session_id}: {'running' if session.running else 'idle'}, {session.runs} runs, "
-        f"{', '.join(session.languages) or 'no language yet'}, expires in {session.expires_in_seconds} s"
+        f"{', '.join(session.languages) or 'no language yet'}, "
+        f"{'put aside' if service.profile.sessions.keep else 'expires'} in {session.expires_in_seconds} s"
         + "".join(runs)
     )
 
