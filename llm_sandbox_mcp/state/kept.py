@@ -149,6 +149,7 @@ class _DataWriter(Writer):
 
     async def complete(self, manifest: Manifest) -> int:
         """Puts the state in the place of an older one, and returns the bytes of its data."""
+        await self._flush()
         await self._done(self._sink, manifest)
         return self.size
 

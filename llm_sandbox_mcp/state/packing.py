@@ -99,17 +99,19 @@ _TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/
 _UNPACK = """\
 cd / || exit 1
 modes=$1.modes
-if [ "$3" != --skip-old-files ]; then
+if [ "$3" = --skip-old-files ]; then
+  head -c 10 > /dev/null
+else
   find "${1%/*}" "$5" "$6" -type d ! -perm -700 -printf '%m\\0%p\\0' > "$modes"
   xargs -0 -r -n 2 sh -c 'chmod 1701 -- "$1"' < "$modes"
+  head -c "$(head -c 10)" | xargs -0 -r rm -rf --
 fi
-head -c "$(head -c 10)" | xargs -0 -r rm -rf --
 tar -x -p -f - --no-same-owner "$3" --delay-directory-restore
 code=$?
 if [ -s "$modes" ]; then
   xargs -0 -n 2 sh -c '[ "$(stat -c %a -- "$1")" != 1701 ] || chmod -- "$0" "$1"' < "$modes"
 fi
-rm -f -- "$modes"
+[ "$3" = --skip-old-files ] || rm -f -- "$modes"
 [ -n "$4" ] || exit $code
 rmdir -- "$1" 2>/dev/null
 ls "$2" 2>/dev/null

@@ -15,6 +15,10 @@ from .encoding import CHUNK, Damaged, Decoder, Encoder, Section
 from .manifest import FORMAT, Manifest
 from .store import Sink, Source
 
+_SMALL = 32 << 10
+"""Bytes up to which a thread would take longer than the work."""
+_AT_ONCE = 256 << 10
+"""Bytes that are read or written at once, at least if there are as many."""
 _FIRST_READ = 16 << 10
 """Bytes at the end of a state, in which most manifests are."""
 
@@ -31,6 +35,7 @@ class Writer:
         self._object = object_name
         self._encoder = Encoder()
         self._held = bytearray()
+        self._unwritten = bytearray()
         self.size = len(encoding.HEAD)
         """Bytes in the store so far."""
 
@@ -56,21 +61,31 @@ class Writer:
         if len(text) > encoding.LARGEST_MANIFEST // 2:
             raise CapacityReached("the session has too many artifacts to be saved", "clear its artifacts first")
         last = self._encoder.end(text)
-        await self._sink.write(last)
+        await self._flush(last)
         await self._sink.complete()
         return self.size + len(last)
 
     async def _write(self, length: int) -> None:
         chunk = bytes(self._held[:length])
         del self._held[:length]
-        stored = await anyio.to_thread.run_sync(self._encoder.chunk, chunk)
+        small = length <= _SMALL
+        stored = self._encoder.chunk(chunk) if small else await anyio.to_thread.run_sync(self._encoder.chunk, chunk)
         self.size += len(stored)
         if self.size > self._most:
             most = f"{format_size(self._most)} (sessions.saved_size in the profile)"
             raise CapacityReached(
                 f"the session is larger than {most}", "delete files and variables that it has too much"
             )
-        await self._sink.write(stored)
+        if len(self._unwritten) + len(stored) < _AT_ONCE:
+            self._unwritten += stored
+        else:
+            await self._flush(stored)
+
+    async def _flush(self, last: bytes = b"") -> None:
+        """Passes on what is not written yet."""
+        unwritten = bytes(self._unwritten) + last
+        self._unwritten.clear()
+        await self._sink.write(unwritten)
 
 
 async def begin(sink: Sink, most: int, object_name: str = "") -> Writer:
@@ -86,6 +101,8 @@ class Reader:
         """`find` finds the object that has a section, by its name."""
         self.manifest = manifest
         self._find = find
+        self._near = "", 0, b""
+        """What was read last: of which object, from where on."""
 
     async def section(self, section: Section) -> Chunks:
         """The data of a section, each piece checked before it is given."""
@@ -96,11 +113,25 @@ class Reader:
             decoder = Decoder(section)
         while decoder.left:
             with naming(self.manifest.name):
-                record = await source.read(decoder.at, encoding.RECORD_SIZE)
+                record = await self._read(source, section.object, decoder.at, encoding.RECORD_SIZE)
                 length = decoder.length(record)
-                stored = await source.read(decoder.at + len(record), length)
-                data = await anyio.to_thread.run_sync(decoder.chunk, record, stored)
+                stored = await self._read(source, section.object, decoder.at + len(record), length)
+                small = length <= _SMALL and section.size <= _SMALL
+                data = (
+                    decoder.chunk(record, stored)
+                    if small
+                    else await anyio.to_thread.run_sync(decoder.chunk, record, stored)
+                )
             yield data
+
+    async def _read(self, source: Source, name: str, start: int, length: int) -> bytes:
+        """Reads from a source, or what was read with the last piece already: sections can be small."""
+        near, begin, data = self._near
+        if near == name and begin <= start and start + length <= begin + len(data):
+            return data[start - begin : start - begin + length]
+        data = await source.read(start, max(length, _AT_ONCE))
+        self._near = name, start, data
+        return data[:length]
 
 
 async def read_manifest(source: Source, name: str) -> Manifest:

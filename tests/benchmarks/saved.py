@@ -5,10 +5,10 @@
 
 import gc
 import sys
-
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import MappingProxyType
 
 import anyio
@@ -133,14 +133,18 @@ async def kept(service: Service, code: str, change: str, what: str, promised: st
 
 async def checkpoint(service: Service, session_id: str) -> None:
     """Waits until what a run changed is saved, which begins with the result of the run."""
-    while service.keeping.saving(session_id):
+    while service.keeping.saving(session_id):  # noqa: ASYNC110 - it has no event
         await anyio.sleep(0.0005)
 
 
 async def many(number: int = 1000) -> None:
     """Sessions that are put aside, and each opened again once."""
-    memory = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
-    sessions = {"keep": True, "idle_timeout": 2.0, "max": 64, "kept": 2 * number}
+
+    def memory() -> int:
+        """MiB of this process."""
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+    sessions = {"keep": True, "idle_timeout": "2s", "max": 64, "kept": 2 * number}
     async with served(sessions) as service:
         for part in range(2):  # what grows once, with the first sessions, is no leak
             ids = [(await execute(service, f"x = {n}")).session_id for n in range(number if part else 50)]
@@ -165,7 +169,7 @@ async def many(number: int = 1000) -> None:
 
 async def aside(service: Service) -> None:
     """Waits until no session is live."""
-    while service.sessions.list():
+    while service.sessions.list():  # noqa: ASYNC110 - it has no event
         await anyio.sleep(0.05)
 
 
