@@ -24,11 +24,15 @@ class Ids:
         """Whether some server has made it; nobody else guesses one."""
         return bool(_ID.fullmatch(given)) and _check(given[:-_CHECK]) == given[-_CHECK:]
 
+    def made(self, given: str) -> bool:
+        """Whether this server has made it, if it is valid."""
+        return given.startswith(self._start)
+
     def fate(self, given: str, ended: str) -> str:
         """Why an id is not known; `ended` is what becomes of those that were made since the start."""
         if not self.valid(given):
             return "it never existed"
-        return ended if given.startswith(self._start) else "the server has started again since, or another one made it"
+        return ended if self.made(given) else "the server has started again since, or another one made it"
 
 
 def _check(digits: str) -> str:

@@ -105,8 +105,6 @@ class LiveSessions:
         session = self._live.get(session_id)
         if session is None:
             expired = f"it was closed, or expired after {format_duration(self._limits.idle_timeout)} without use"
-            if self.put_aside is not None:
-                expired = "it was closed, and nothing of it is kept"
             raise unknown(session_id, self._lost.get(session_id) or self.ids.fate(session_id, expired))
         return session
 
@@ -114,8 +112,8 @@ class LiveSessions:
         """Closes a session: stops its run, and destroys its sandbox in the background."""
         session = self.get(session_id)
         del self._live[session_id]
-        if self.put_aside is not None:
-            self.note_end(session_id, "it was closed")
+        if not self.ids.made(session_id):
+            self.note_end(session_id, "it was closed, or expired")
         self._failed.pop(session_id, None)
         session.closed = True
         session.stop()

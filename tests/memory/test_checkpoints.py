@@ -389,17 +389,17 @@ async def test_a_server_that_ends_saves_only_what_is_new(
         assert (again.result, again.notes[0].facts["lost"]) == ("1", False)
 
 
-async def test_after_32_layers_a_state_is_whole_again(
+async def test_after_16_layers_a_state_is_whole_again(
     service: Service, engine: KeepingEngine, store: MemoryStore, profile: Profile
 ) -> None:
     session, found = service.sessions.open(USER, "script"), list[int]()
-    for number in range(70):
+    for number in range(36):
         await run(service, f"set x{number} {number}", session_id=session)
         await rest(service)
         found.append(layers(store, session))
         assert (store.names, len(store.data)) == ([f"{session}.live"], found[-1])
-    assert found == [number % 32 + 1 for number in range(70)]
-    for number in (0, 31, 32, 63, 64, 69):
+    assert found == [number % 16 + 1 for number in range(36)]
+    for number in (0, 15, 16, 31, 32, 35):
         assert await saved(profile, store, session, f"x{number}") == str(number)
 
 
