@@ -131,7 +131,9 @@ class Contents:
         again = {*changes.changed, *changes.gone} if changes is not None else set()
         # What is packed again names only what has changed.
         still_missing = [
-            one for one in earlier if not one.language and one.name.split(":")[0][1:].encode() not in again
+            one
+            for one in earlier
+            if not one.language and one not in packed.missing and one.name.split(":")[0][1:].encode() not in again
         ]
         return Manifest(
             format=FORMAT,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 
@@ -68,6 +68,8 @@ class Keeping:
         """The sessions that are saved now, after a run."""
         self._at_once = anyio.CapacityLimiter(_AT_ONCE)
         self._checkpoints_at_once = anyio.CapacityLimiter(_CHECKPOINTS)
+        self._failing = WeakSet[Session]()
+        """The sessions whose last checkpoint failed."""
         self._ended = False
         if self._on:
             self._live.put_aside = self._put_aside
@@ -209,11 +211,15 @@ class Keeping:
                     self._saving.add(session.id)
                     async with self._checkpoints_at_once:
                         await self._save(session, live=True)
+                        self._failing.discard(session)
         except UnknownSession:  # it was closed meanwhile
             pass
         except SandboxError as error:
-            if not session.closed:  # its owner ended it, and the sandbox with it
+            # Its owner can have ended it, and the sandbox with it; and code that makes it fail could fill the log.
+            if not session.closed and session not in self._failing:
+                self._failing.add(session)
                 _log.warning("a session could not be saved after a run: %s", error)
+                session.tell(Note("not_saved", f"the session could not be saved after an earlier run: {error}"))
         except Exception:
             _log.exception("a session could not be saved after a run")
         finally:

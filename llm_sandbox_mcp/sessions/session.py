@@ -58,7 +58,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Return:
-    """One return to a state that was put aside."""
+    """What there is to tell of a session's state, such as a return to one that was put aside."""
 
     notes: Sequence[Note]
 
@@ -502,6 +502,11 @@ class Session:
         """What no caller knows yet of losses, and of its return to a state that was put aside."""
         whole = [self._loss.note] if self._loss is not None and not self._loss.language else []
         return [*(self._returned.notes if self._returned is not None else ()), *whole]
+
+    def tell(self, note: Note) -> None:
+        """Has its next run tell something about its state."""
+        before = self._returned.notes if self._returned is not None else ()
+        self._returned = Return((*before, note))
 
     def told_of(self, news: Collection[Loss | Return | None]) -> None:
         """Takes note that a caller has the result of a run that reports this, so that later runs need not."""

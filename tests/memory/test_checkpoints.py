@@ -37,6 +37,7 @@ pytestmark = pytest.mark.anyio
 SPARE = 0.02
 """Seconds that a use waits for a checkpoint."""
 WARNING = "a session could not be saved after a run: the disk is full"
+NOT_SAVED = "the session could not be saved after an earlier run: the disk is full"
 POINTS = ["begin", "save variables", "create", "pack", "packed", "complete", "completed", "describe", "described"]
 """Steps of a checkpoint, in this order but for the first ones."""
 
@@ -296,9 +297,11 @@ async def test_a_store_that_fails_is_told_once_and_the_run_is_unharmed(
     assert (result.status, result.result, codes(result)) == ("ok", "1", [])
     assert caplog.messages == [WARNING]
     store.failure = ""
-    assert (await run(service, "set z 3\nget y", session_id=session)).result == "2"
+    told = await run(service, "set z 3\nget y", session_id=session)
+    assert (told.result, told.notes) == ("2", (NOT_SAVED,))
     await rest(service)
     assert caplog.messages == [WARNING]
+    assert not (await run(service, "get z", session_id=session)).notes
     assert [await saved(profile, store, session, name) for name in "xyz"] == ["1", "2", "3"]
     assert store.names == [f"{session}.live"]
 
@@ -373,7 +376,8 @@ async def test_one_that_is_put_aside_with_something_new_has_it_as_another_layer(
     await put_aside(service, session)
     assert (store.names, layers(store, session)) == ([session], 2)
     again = await run(service, "get x", session_id=session)
-    assert (again.result, codes(again), again.notes[0].facts["lost"]) == ("2", ["opened_again"], False)
+    assert (again.result, codes(again), again.notes[-1].facts["lost"]) == ("2", ["earlier", "opened_again"], False)
+    assert again.notes[0] == NOT_SAVED
 
 
 async def test_a_server_that_ends_saves_only_what_is_new(
@@ -417,8 +421,8 @@ async def test_a_sandbox_that_is_lost_returns_to_the_last_checkpoint_and_the_nex
     assert layers(store, session) == 2
     await engine.live["memory-1"].kill()
     back = await run(service, "get x", session_id=session)
-    assert (back.result, codes(back), engine.layers) == ("1", ["opened_again"], ["memory-2"] * 2)
-    assert "after run 2" in back.notes[0] and back.notes[0].facts["lost"] is True
+    assert (back.result, codes(back), engine.layers) == ("1", ["not_saved", "opened_again"], ["memory-2"] * 2)
+    assert "after run 2" in back.notes[1] and back.notes[1].facts["lost"] is True
     await rest(service)
     assert (store.names, layers(store, session)) == ([f"{session}.live"], 1)
     assert [await saved(profile, store, session, name) for name in "xy"] == ["1", "2"]
