@@ -205,6 +205,7 @@ def test_the_cache_for_later_installations_is_shown_and_cleared(tmp_path: Path) 
         ["tools", "0", "0B", "2"],
         ["downloads", "1", "4KiB", "2GiB"],
         ["saved", "sessions:", "0", "of", "100,", "0B", "of", "10GiB"],
+        ["sessions", "put", "aside:", "0", "of", "1000,", "0B", "of", "10GiB"],
     ]
     cleared = called(*arguments, "--clear")
     assert (cleared.returncode, cleared.stdout) == (0, f"removed 4KiB from {tmp_path}\n")
