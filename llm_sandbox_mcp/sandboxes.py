@@ -76,7 +76,7 @@ class Sandboxes:
         if not isinstance(profile, Profile):
             profile = load_profile(str(profile) if profile else named_profile(self._environ))
         server = profile.server
-        folders = host_folders(server.cache, server.runtime, self._environ, sessions=profile.sessions.store)
+        folders = host_folders(server.cache, server.runtime, self._environ)
         self._service = await self._scope.enter_async_context(open_service(profile, folders, self._environ))
         return self
 

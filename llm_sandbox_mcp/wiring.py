@@ -60,12 +60,14 @@ async def open_service(
     name. Raises `ProfileError` for a handler folder with a mistake, a folder that cannot be created, or a limit that
     this machine cannot give.
     """
-    folders = folders or host_folders(profile.server.cache, profile.server.runtime, sessions=profile.sessions.store)
+    folders = folders or host_folders(profile.server.cache, profile.server.runtime)
     languages = load_languages(profile.handlers.folders)
     profile.check_languages(languages.prepared, languages.preloading)
     check_limits(profile)
     rules = rules_of(profile.rules)
     allowed = library_rules(profile, languages)
+    saved = saved_sessions(profile.sessions, folders.sessions)
+    kept = kept_sessions(profile.sessions, folders.sessions)
     with open_runtime(folders.runtime) as runtime, WatchedFolders() as watched:
         surroundings = Surroundings(
             runtime=runtime.path,
@@ -114,8 +116,6 @@ async def open_service(
             timers.start_soon(pool.serve)
             sessions = LiveSessions(pool, profile.sessions, timers)
             store = ArtifactStore(runtime.path / "artifacts", profile.artifacts)
-            saved = saved_sessions(profile.sessions, folders.sessions)
-            kept = kept_sessions(profile.sessions, folders.sessions)
             try:
                 service = Service(
                     Parts(

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 
@@ -69,7 +68,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
                     *rules,
                     *_tools(),
                     *_folders(folders),
-                    await _saved_sessions(service, folders.sessions),
+                    await _saved_sessions(service),
                     *_old(variables),
                 ],
                 works,
@@ -304,17 +303,16 @@ def _folders(folders: HostFolders) -> list[Check]:
     return rows
 
 
-async def _saved_sessions(service: Service, folder: Path) -> Check:
+async def _saved_sessions(service: Service) -> Check:
     """How many sessions this user has saved, or why none can be."""
-    name, step = "saved sessions", "set sessions.store in the profile"
+    name = "saved sessions"
     try:
-        detail = f"{await service.states.use(USER)} in {folder}"
+        detail = f"{await service.states.use(USER)} in {service.states.place}"
         if service.profile.sessions.keep:
             detail += f"; put aside: {await service.keeping.use(USER)}"
+        await service.states.check()
     except StoreFailed as error:
         return Check(name, "degraded", error.cause, error.step)
-    if not can_be_used(folder):
-        return Check(name, "degraded", f"{folder} cannot be written", step)
     return Check(name, "ok", detail)
 
 

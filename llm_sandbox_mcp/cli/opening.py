@@ -48,7 +48,7 @@ def named_folders(options: argparse.Namespace) -> Iterator[str]:
 def folders_of(profile: Profile, environ: Mapping[str, str]) -> HostFolders:
     """The folders of this machine that the profile, or else the environment, sets for this program."""
     server = profile.server
-    return host_folders(server.cache, server.runtime, environ, sessions=profile.sessions.store)
+    return host_folders(server.cache, server.runtime, environ)
 
 
 def opened(profile: Profile, environ: Mapping[str, str]) -> AbstractAsyncContextManager[Service]:

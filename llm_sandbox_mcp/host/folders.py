@@ -29,12 +29,10 @@ class HostFolders:
     runtime: Path
     """One folder for each running server."""
     sessions: Path
-    """Sessions that callers have saved."""
+    """Saved sessions, if the profile names no other place."""
 
 
-def host_folders(
-    cache: str = "", runtime: str = "", environ: Mapping[str, str] | None = None, *, sessions: str = ""
-) -> HostFolders:
+def host_folders(cache: str = "", runtime: str = "", environ: Mapping[str, str] | None = None) -> HostFolders:
     """The folders that were set, or the default ones.
 
     For root they are outside its home, since sandboxes run as uids that cannot enter it.
@@ -49,7 +47,7 @@ def host_folders(
     return HostFolders(
         Path(cache) if cache else default_cache,
         Path(runtime) if runtime else default_runtime,
-        Path(sessions) if sessions else state / _NAME / "sessions",
+        state / _NAME / "sessions",
     )
 
 

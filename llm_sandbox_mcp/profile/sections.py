@@ -1,5 +1,6 @@
 """The sections of a profile, one model each; `configs/default.toml` explains every key."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -17,7 +18,7 @@ from ..base.destinations import Destination
 from ..base.open_folders import OpenFolder
 from ..base.policy import LEAST, Network, NetworkMode, Policy
 from ..base.units import PositiveDuration, PositiveSize, Size, format_size
-from ..toml.model import Many, OptionalPath, Section
+from ..toml.model import Many, OptionalPath, Section, absolute_if_any
 
 _LONGEST_MODULE = 200
 """Characters of the name of a module."""
@@ -79,13 +80,22 @@ class Limits(Section):
         )
 
 
+def _place(value: str) -> str:
+    if "://" not in value:
+        return absolute_if_any(value)
+    if not re.fullmatch(r"(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._=-]*)*/?", value):
+        raise ValueError(f"{value!r} must be a folder, or an object store such as s3://BUCKET/PREFIX")
+    return value.rstrip("/")
+
+
 class SessionLimits(Section):
     """How many sessions can exist, and for how long, live and saved."""
 
     max: PositiveInt
     idle_timeout: PositiveDuration
     starts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    store: OptionalPath
+    store: Annotated[str, AfterValidator(_place)]
+    key_file: OptionalPath
     saved: PositiveInt
     saved_size: PositiveSize
     saved_age: PositiveDuration

@@ -79,6 +79,15 @@ class States:
         _check_known(caller)
         await self._saved.delete(caller, name)
 
+    @property
+    def place(self) -> str:
+        """Where they are kept."""
+        return self._saved.place
+
+    async def check(self) -> None:
+        """Raises `StoreFailed` if nothing can be saved there, opened or removed."""
+        await self._saved.check()
+
     async def use(self, caller: Principal) -> str:
         """How much a caller has saved, against the bounds, in words."""
         return await self._saved.use(caller)

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 CHUNK = 1 << 20
 """Bytes of data in one chunk at most."""
 HEAD = b"llm-sandbox-mcp state 1\n"
+SEALED_HEAD = b"llm-sandbox-mcp sealed 1\n"
+"""What an encrypted object begins with, whatever is in it."""
 _TAIL = b"\nstate ends here\n"
 _PLACE = struct.Struct(">Q")
 TAIL_SIZE = _PLACE.size + len(_TAIL)
@@ -30,6 +32,10 @@ _LEVEL = 1
 
 class Damaged(Exception):
     """Bytes that no writer has written like this; the text is the reason, without a name."""
+
+
+class Sealed(Damaged):
+    """Bytes that are as they were written, maybe, but not for who has this key, or none."""
 
 
 class Section(BaseModel):

@@ -7,13 +7,33 @@ from .bounds import Bounds
 from .folder import FolderStore
 from .kept import KeptSessions
 from .saved import SavedSessions
+from .store import Store
 
 
 def saved_sessions(limits: SessionLimits, folder: Path) -> SavedSessions:
-    """Those that callers save, in a folder of this machine."""
-    return SavedSessions(FolderStore(folder), Bounds(limits.saved, limits.saved_size, limits.saved_age))
+    """Those that callers save, in the place that the profile names, or else in this folder.
+
+    Raises `ProfileError` for a place or a key that cannot be used.
+    """
+    return SavedSessions(_store(limits, folder), Bounds(limits.saved, limits.saved_size, limits.saved_age))
 
 
 def kept_sessions(limits: SessionLimits, folder: Path) -> KeptSessions:
-    """Those that servers put aside, in a folder of this machine."""
-    return KeptSessions(FolderStore(folder), Bounds(limits.kept, limits.saved_size, limits.saved_age))
+    """Those that servers put aside, in the same place."""
+    return KeptSessions(_store(limits, folder), Bounds(limits.kept, limits.saved_size, limits.saved_age))
+
+
+def _store(limits: SessionLimits, folder: Path) -> Store:
+    store: Store
+    if "://" in limits.store:
+        from .objects import ObjectStore
+
+        store = ObjectStore(limits.store)
+    else:
+        store = FolderStore(Path(limits.store or folder))
+    if not limits.key_file:
+        return store
+
+    from .encrypted import EncryptedStore, read_keys
+
+    return EncryptedStore(store, read_keys(Path(limits.key_file)))

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ..base.errors import BadState, InvalidArgument, StoreFailed, UnknownState, 
 from ..base.messages import Note, Step
 from ..base.principal import Principal
 from ..base.results import SavedSession
+from . import encoding
 from .bounds import AT_ONCE, Bounds, Pruner, space_of
 from .manifest import Manifest
 from .store import Entry, Source, Store
@@ -100,6 +102,20 @@ class SavedSessions:
             for entry in await self._store.entries(space):
                 tasks.start_soon(read, entry)
         return sorted(found, key=_age)
+
+    async def check(self) -> None:
+        """Writes, reads and removes an object that is nobody's; raises `StoreFailed` if that cannot be done."""
+        space, name = space_of(Principal("", "check")), secrets.token_hex(8)
+        async with self._store.create(space, name) as sink:
+            await sink.write(encoding.HEAD)
+            await sink.complete()
+        try:
+            async with self._store.open(space, name) as source:
+                if source is None or await source.read(0, source.size) != encoding.HEAD:
+                    cause = f"{self.place} does not return what was written there"
+                    raise StoreFailed(cause, "set another sessions.store in the profile")
+        finally:
+            await self._store.remove(space, name)
 
     async def use(self, owner: Principal) -> str:
         """How much an owner has, against the bounds, in words."""

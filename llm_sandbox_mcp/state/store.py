@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+_COPIED = 1 << 20
+"""Bytes that are copied at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -65,6 +68,16 @@ class Store(ABC):
         With `tag`, only the object that has it, and only if nobody reads it.
         """
 
-    @abstractmethod
     async def rename(self, owner: str, name: str, new: str) -> None:
-        """Gives an object another name, in the place of what has that; does nothing if there is none."""
+        """Gives an object another name, in the place of what has that; does nothing if there is none.
+
+        Where the place cannot, both are there for a moment.
+        """
+        async with self.open(owner, name) as source:
+            if source is None:
+                return
+            async with self.create(owner, new) as sink:
+                for start in range(0, source.size, _COPIED):
+                    await sink.write(await source.read(start, _COPIED))
+                await sink.complete()
+        await self.remove(owner, name)

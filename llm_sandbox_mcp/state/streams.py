@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ..base.errors import BadState, CapacityReached, quoted
 from ..base.units import format_size
 from . import encoding
-from .encoding import CHUNK, Damaged, Decoder, Encoder, Section
+from .encoding import CHUNK, Damaged, Decoder, Encoder, Sealed, Section
 from .manifest import FORMAT, Manifest
 from .store import Sink, Source
 
@@ -21,6 +21,7 @@ _AT_ONCE = 256 << 10
 """Bytes that are read or written at once, at least if there are as many."""
 _FIRST_READ = 16 << 10
 """Bytes at the end of a state, in which most manifests are."""
+_UNSEAL = "the operator can name the key that it was saved with, sessions.key_file in the profile"
 
 Chunks = AsyncIterator[bytes]
 
@@ -139,7 +140,12 @@ async def read_manifest(source: Source, name: str) -> Manifest:
     with naming(name):
         start = max(0, source.size - _FIRST_READ)
         end = await source.read(start, source.size - start)
-        place = encoding.place_of_manifest(end[-encoding.TAIL_SIZE :])
+        try:
+            place = encoding.place_of_manifest(end[-encoding.TAIL_SIZE :])
+        except Damaged:
+            if await source.read(0, len(encoding.SEALED_HEAD)) == encoding.SEALED_HEAD:
+                raise Sealed("is encrypted") from None
+            raise
         if not len(encoding.HEAD) <= place <= source.size - encoding.TAIL_SIZE - encoding.RECORD_SIZE:
             raise Damaged("its description is not where it should be")
         if source.size - place > encoding.LARGEST_MANIFEST:
@@ -172,5 +178,7 @@ def naming(name: str) -> Iterator[None]:
     """Names the state in an error about its bytes."""
     try:
         yield
+    except Sealed as error:
+        raise BadState(f"{quoted(name)} {error}", _UNSEAL) from error
     except Damaged as error:
         raise BadState(f"{quoted(name)} is damaged: {error}", "delete it, and save the session again") from error

@@ -24,13 +24,14 @@ def _absolute(value: str) -> str:
     return path
 
 
-def _absolute_if_any(value: str) -> str:
+def absolute_if_any(value: str) -> str:
+    """An absolute path with its home folder, or none."""
     return _absolute(value) if value else ""
 
 
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 """An absolute path, or one that begins with a home directory such as `~`."""
-OptionalPath = Annotated[str, AfterValidator(_absolute_if_any)]
+OptionalPath = Annotated[str, AfterValidator(absolute_if_any)]
 """An absolute path, or one that begins with a home directory; an empty string means no path."""
 
 
