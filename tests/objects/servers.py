@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import OBJECT_STORES, python_with
+from .ranges import right_ranges
 
 BUCKET = "sessions"
 _KEY, _SECRET = "sandbox", "not-a-secret"
@@ -36,6 +37,13 @@ class ObjectServer:
     def variables(self, *, secret: str = _SECRET) -> Mapping[str, str]:
         """The environment of a client."""
         return variables(self.url, secret=secret)
+
+    def there(self, prefix: str) -> list[str]:
+        """All that is below a prefix, uploads that are neither complete nor taken back included."""
+        if self.folder is not None:
+            return [str(path) for path in (self.folder / prefix).rglob("*") if path.is_file()]
+        asks = (f"list-type=2&prefix={prefix}/", f"uploads&prefix={prefix}/")
+        return [key for ask in asks for key in re.findall("<Key>(.*?)</Key>", _read(f"{self.url}/{BUCKET}?{ask}"))]
 
     def kill(self) -> None:
         """Ends the server at once, with all of its processes."""
@@ -65,11 +73,22 @@ def moto() -> Iterator[ObjectServer]:
 
 @contextmanager
 def rclone(folder: Path) -> Iterator[ObjectServer]:
-    """A server that keeps objects in a folder, ignores conditions of writes, and looks at signatures."""
+    """A server that keeps objects in a folder, ignores conditions of writes, and looks at signatures.
+
+    A proxy mends the status of its answers to `Range`, which obstore refuses.
+    """
     (folder / BUCKET).mkdir()
     options = ["--addr", "127.0.0.1:0", "--auth-key", f"{_KEY},{_SECRET}", "--config", "/dev/null"]
-    with _running([_program("rclone"), "serve", "s3", *options, str(folder)]) as (url, process):
+    with (
+        _running([_program("rclone"), "serve", "s3", *options, str(folder)]) as (own, process),
+        right_ranges(own) as url,
+    ):
         yield ObjectServer(url, process, folder / BUCKET)
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_STARTING) as answer:
+        return str(answer.read(), "utf-8")
 
 
 def _program(name: str) -> str:
