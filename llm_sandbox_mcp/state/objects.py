@@ -11,6 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
 
 from ..aio.tasks import open_tasks
 from ..base.errors import ProfileError, StoreFailed
@@ -19,6 +22,7 @@ from .store import Entry, Sink, Source, Store
 from .uploads import PART, Upload
 
 if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore as Bucket
 
 _log = logging.getLogger(__name__)
@@ -31,6 +35,10 @@ _FIRST_READ = 256 << 10
 """Bytes that are read with an object's size: most objects have no more."""
 _PARTS_AT_ONCE = 2
 _STEP = "use s3://BUCKET/PREFIX"
+_REPLACED = "the saved session was replaced or removed while it was read", "try again"
+_NO_BUCKET = "NoSuchBucket"
+_FORBIDDEN = "403 Forbidden"
+_NO_RANGE = "non-partial response"
 _END = ".state"
 _SHOWN = 300
 """Characters of what a store says of an error."""
@@ -40,21 +48,21 @@ class ObjectStore(Store):
     """Keeps objects in a bucket; what replaces an object does so as a whole, and the later one wins."""
 
     def __init__(self, place: str) -> None:
-        """`place`: such as s3://BUCKET/PREFIX. Raises `ProfileError` without obstore, or for what that refuses."""
+        """`place`: such as s3://BUCKET/PREFIX. Raises `ProfileError` for what obstore refuses."""
         self.place = place
         self._bucket = _bucket(place)
+        self.without_ranges = False
+        """Whether the store answers no requests for a part of an object, as far as that is known."""
         self._read = Counter[str]()
         """How many of this server read an object: an old one is not removed meanwhile."""
 
     async def entries(self, owner: str) -> Sequence[Entry]:
         """All complete objects of an owner."""
-        import obstore
-
-        with self._failing():
+        with self.failing():
             found = await obstore.list(self._bucket, f"{owner}/").collect_async()
         named = [(one["path"].removeprefix(f"{owner}/"), one) for one in found]
         return [
-            Entry(name.removesuffix(_END), one["size"], one["e_tag"] or "")
+            Entry(name.removesuffix(_END), one["size"], _tag(one))
             for name, one in named
             if name.endswith(_END) and "/" not in name
         ]
@@ -83,35 +91,34 @@ class ObjectStore(Store):
 
     async def remove(self, owner: str, name: str, tag: str = "") -> bool:
         """Removes an object; with `tag`, not if this server reads it: what others read, a bucket does not tell."""
-        import obstore
-
         path = _path(owner, name)
         if tag and self._read[path]:
             return False
         try:
-            with self._failing():
+            with self.failing():
                 found = await obstore.head_async(self._bucket, path)
-                if tag and found["e_tag"] != tag:
+                if tag and _tag(found) != tag:
                     return False
                 await obstore.delete_async(self._bucket, path)
         except FileNotFoundError:
             return False
         return True
 
-    async def get(self, path: str, start: int, length: int, tag: str | None = None) -> tuple[bytes, int, str]:
-        """Bytes of an object, its size and its tag; with `tag`, only of that one."""
-        import obstore
-
-        with self._failing():
-            options: Any = {"range": (start, start + length)} | ({"if_match": tag} if tag else {})
-            found = await obstore.get_async(self._bucket, path, options=options)
-            return bytes(await found.bytes_async()), found.meta["size"], found.meta["e_tag"] or ""
+    async def get(self, path: str, tag: str = "", start: int = 0, end: int = 0) -> "GetResult":
+        """An object, or a range of its bytes; with a tag, `FileNotFoundError` if another one is there now."""
+        options: Any = {"range": (start, end), "if_match": f'"{tag}"'} if end else {}
+        with self.failing():
+            try:
+                found = await obstore.get_async(self._bucket, path, options=options)
+            except exceptions.PreconditionError as error:
+                raise FileNotFoundError(path) from error
+        if tag and _tag(found.meta) != tag:  # some stores ignore the condition
+            raise FileNotFoundError(path)
+        return found
 
     async def _put(self, path: str, content: bytes | AsyncIterator[bytes]) -> None:
-        import obstore
-
         in_parts = not isinstance(content, bytes)
-        with self._failing(bounded=not in_parts):
+        with self.failing(bounded=not in_parts):
             await obstore.put_async(
                 self._bucket,
                 path,
@@ -123,38 +130,44 @@ class ObjectStore(Store):
 
     async def _open(self, path: str) -> Source | None:
         try:
-            return _ObjectSource(self, path, *await self.get(path, 0, _FIRST_READ))
+            # Without a range: a store can answer one that has all as if there were none, which the library refuses.
+            found = await self.get(path)
+            first = bytearray()
+            with self.failing():
+                async for chunk in found.stream(_FIRST_READ):
+                    first += chunk
+                    if len(first) >= _FIRST_READ:
+                        break
+            return _ObjectSource(self, path, bytes(first), found.meta["size"], _tag(found.meta))
         except FileNotFoundError:
             return None
 
     @contextmanager
-    def _failing(self, *, bounded: bool = True) -> Iterator[None]:
+    def failing(self, *, bounded: bool = True) -> Iterator[None]:
         """Raises what a store says as `StoreFailed`; that an object is not there stays as it is."""
-        from obstore import exceptions
-
         try:
             with anyio.fail_after(_PATIENCE if bounded else None):
                 yield
         except TimeoutError as error:
             raise self._silent() from error
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                cause = f"the place for saved sessions, {self.place}, does not exist"
-                raise StoreFailed(cause, "make the bucket, or correct sessions.store in the profile") from error
-            raise
-        except exceptions.PreconditionError as error:
-            cause = "the saved session was replaced or removed while it was read"
-            raise StoreFailed(cause, "try again") from error
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            cause = f"the place for saved sessions, {self.place}, refuses the server's credentials"
-            raise StoreFailed(cause, "check them in the server's environment") from error
+            if _NO_BUCKET not in str(error):
+                raise
+            raise self._failed(error) from error
         except (exceptions.BaseError, ValueError) as error:
-            _log.debug("object store: %s", error)
-            cause = one_line(str(error).partition("\n")[0])[:_SHOWN]
-            raise StoreFailed(
-                f"the place for saved sessions, {self.place}, cannot be used: {cause}",
-                "check sessions.store in the profile, and endpoint and credentials in the server's environment",
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreFailed:
+        text = str(error)
+        _log.debug("object store: %s", text)
+        if _NO_BUCKET in text:
+            step = "make the bucket, or correct sessions.store in the profile"
+            return StoreFailed(f"the place for saved sessions, {self.place}, does not exist", step)
+        cause = f"the place for saved sessions, {self.place}, cannot be used: {_shown(text)}"
+        refused = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
+        if refused or _FORBIDDEN in text:
+            return StoreFailed(cause, "check the credentials in the server's environment")
+        return StoreFailed(cause, "check sessions.store in the profile, and the endpoint in the server's environment")
 
     def _silent(self) -> StoreFailed:
         return StoreFailed(f"the place for saved sessions, {self.place}, does not answer", "try again later")
@@ -167,33 +180,72 @@ class _ObjectSource(Source):
         self._first = first
         self.size = size
         self.tag = tag
+        self._whole: _Whole | None = None
 
     async def read(self, start: int, length: int) -> bytes:
         end = min(start + length, self.size)
+        first, start = self._first[start:end], max(start, len(self._first))
         if start >= end:
-            return b""
-        if end <= len(self._first):
-            return self._first[start:end]
+            return first
         try:
-            found, _, tag = await self._store.get(self._path, start, end - start, self.tag)
-        except FileNotFoundError:
-            tag = ""
-        if tag != self.tag:  # some stores ignore the condition
-            raise StoreFailed("the saved session was replaced or removed while it was read", "try again")
-        return found
+            return first + await self._read(start, end)
+        except FileNotFoundError as error:
+            raise StoreFailed(*_REPLACED) from error
+
+    async def _read(self, start: int, end: int) -> bytes:
+        if not self._store.without_ranges:
+            try:
+                found = await self._store.get(self._path, self.tag, start, end)
+                with self._store.failing():
+                    return bytes(await found.bytes_async())
+            except StoreFailed as error:
+                if _NO_RANGE not in str(error.__cause__):
+                    raise
+                self._store.without_ranges = True
+        if self._whole is None or start < self._whole.at:
+            self._whole = _Whole(self._store, await self._store.get(self._path, self.tag))
+        return await self._whole.read(start, end)
+
+
+class _Whole:
+    """An object that is read from its beginning to its end, by and by."""
+
+    def __init__(self, store: ObjectStore, found: "GetResult") -> None:
+        self._store = store
+        self._stream = found.stream(_FIRST_READ)
+        self._held = bytearray()
+        self.at = 0
+        """Where the next bytes come from at least."""
+
+    async def read(self, start: int, end: int) -> bytes:
+        """Bytes from there; those before them cannot be read any more."""
+        while self.at + len(self._held) < end:
+            if (skipped := min(start - self.at, len(self._held))) > 0:
+                del self._held[:skipped]
+                self.at += skipped
+            with self._store.failing():
+                chunk = await anext(self._stream, None)
+            if chunk is None:
+                break
+            self._held += chunk
+        return bytes(self._held[start - self.at : end - self.at])
 
 
 def _path(owner: str, name: str) -> str:
     return f"{owner}/{name}{_END}"
 
 
+def _tag(meta: "ObjectMeta") -> str:
+    """Without quotes, which some stores leave out in lists."""
+    return (meta["e_tag"] or "").strip('"')
+
+
+def _shown(error: str) -> str:
+    """The cause in what the library says of an error: without the request, and what follows it for its developers."""
+    return one_line(error.partition("\n")[0].rpartition(" - ")[2].partition(": <")[0])[:_SHOWN]
+
+
 def _bucket(place: str) -> "Bucket":
-    try:
-        from obstore import exceptions
-        from obstore.store import from_url
-    except ImportError as error:
-        step = "pip install 'llm-sandbox-mcp[object-store]'"
-        raise ProfileError(f"{place} needs obstore, which is not installed", step, key="sessions.store") from error
     try:
         return from_url(
             place,
@@ -202,5 +254,4 @@ def _bucket(place: str) -> "Bucket":
             retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRYING},
         )
     except (exceptions.BaseError, ValueError) as error:
-        cause = one_line(str(error).partition("\n")[0])[:_SHOWN]
-        raise ProfileError(f"{place} cannot be used: {cause}", _STEP, key="sessions.store") from error
+        raise ProfileError(f"{place} cannot be used: {_shown(str(error))}", _STEP, key="sessions.store") from error

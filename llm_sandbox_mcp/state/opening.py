@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..base.errors import ProfileError
 from ..profile.sections import SessionLimits
 from .bounds import Bounds
 from .folder import FolderStore
@@ -26,7 +27,11 @@ def kept_sessions(limits: SessionLimits, folder: Path) -> KeptSessions:
 def _store(limits: SessionLimits, folder: Path) -> Store:
     store: Store
     if "://" in limits.store:
-        from .objects import ObjectStore
+        try:
+            from .objects import ObjectStore
+        except ImportError as error:
+            step = "pip install 'llm-sandbox-mcp[object-store]'"
+            raise ProfileError(f"{limits.store} needs {error.name}", step, key="sessions.store") from error
 
         store = ObjectStore(limits.store)
     else:
