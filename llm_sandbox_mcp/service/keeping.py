@@ -219,7 +219,7 @@ class Keeping:
             if not session.closed and session not in self._failing:
                 self._failing.add(session)
                 _log.warning("a session could not be saved after a run: %s", error)
-                session.tell(Note("not_saved", f"the session could not be saved after an earlier run: {error}"))
+                session.news.tell(Note("not_saved", f"the session could not be saved after an earlier run: {error}"))
         except Exception:
             _log.exception("a session could not be saved after a run")
         finally:

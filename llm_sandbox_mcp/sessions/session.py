@@ -23,6 +23,7 @@ from ..runs.interpreter import Interpreter, start_interpreter
 from ..runs.requests import RunRequest
 from ..runs.run import Outcome
 from ..runs.verdict import overcrowded, succeeded
+from .news import Loss, News, Return
 from .overtime import Overtime
 from .rate_limit import RateLimit
 from .turns import InTurn, unknown
@@ -37,28 +38,6 @@ _OWN_GRACE = 10.0
 
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loss:
-    """One loss of state, which is not the same as another one for the same reason."""
-
-    cause: str
-    lost: str = "variables and files are lost"
-    language: str = ""
-    """The language whose variables are lost, if that is all."""
-
-    @property
-    def note(self) -> Note:
-        """What a caller must know."""
-        return Note("started_fresh", f"started fresh: since an earlier run {self.cause}; {self.lost}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Return:
-    """What there is to tell of a session's state, such as a return to one that was put aside."""
-
-    notes: Sequence[Note]
 
 
 Reopen = Callable[["Session", Sandbox, str, OnProgress | None], Awaitable[Sequence[Note]]]
@@ -120,10 +99,7 @@ class Session(InTurn):
         self.put_aside = put_aside
         """Opens its last state that was put aside; None if there is none that it would return to after a loss."""
         self._returning = False
-        self._returned: Return | None = None
-        """Until a caller has the result of a run that reports it."""
-        self._loss: Loss | None = None
-        """Why state was lost, until a caller has the result of a run that reports it."""
+        self.news = News()
         self._pool = pool
         self.language = self._language = language
         """The language that its sandbox was made for; the other is that of the last use."""
@@ -240,19 +216,16 @@ class Session(InTurn):
 
     async def _return(self, reopen: Reopen, sandbox: Sandbox, on_progress: OnProgress | None) -> None:
         """Opens what was put aside; if that fails, the next use tries it again."""
-        loss, self._returning = self._loss, True
+        loss, self._returning = self.news.loss, True
         try:
             notes = await reopen(self, sandbox, loss.cause if loss is not None else "", on_progress)
         except BaseException:
             self.drop("it could not be opened again")
-            self.put_aside, self._loss = reopen, loss
+            self.put_aside, self.news.loss = reopen, loss
             raise
         finally:
             self._returning = False
-        known = {*map(str, notes)}  # what nobody was told of is in the state, too
-        before = self._returned.notes if self._returned is not None else ()
-        earlier = [note for note in before if str(note) not in known]
-        self._loss, self._returned = None, Return((*earlier, *notes))
+        self.news.return_to(notes)
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
@@ -269,7 +242,7 @@ class Session(InTurn):
         self.runs += 1
         self.broken_off = True  # also if this is cancelled
         self._ran.add(name)
-        loss, returned, ended = self._loss, self._returned, None
+        loss, returned, ended = self.news.loss, self.news.returned, None
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
@@ -300,7 +273,7 @@ class Session(InTurn):
             self._interpreters.pop(name, None)
             with anyio.CancelScope(shield=True):
                 await interpreter.close()
-            ended = self._loss = _end_of(name)
+            ended = self.news.end_of(name)
         left = sandbox if self._lease is not None else None
         return Ran(outcome, used, fullness, outside, loss, ended, returned, left, left is None or not outcome.alive)
 
@@ -376,8 +349,7 @@ class Session(InTurn):
     async def _remove(self, name: str) -> Loss:
         """Removes an interpreter that ended by itself, and returns what is lost with it."""
         await self._interpreters.pop(name).close()
-        self._loss = _end_of(name)
-        return self._loss
+        return self.news.end_of(name)
 
     async def refresh(self, places: Places) -> None:
         """Starts an interpreter of a language that has run nothing yet; files and libraries stay.
@@ -398,7 +370,7 @@ class Session(InTurn):
             if interpreter.keeps_state:
                 await self._interpreters.pop(name).close()
         self._ran.clear()
-        self._loss = None
+        self.news.loss = None
 
     def has_run(self, language: str) -> bool:
         """Whether its interpreter of the language has the state of an earlier run."""
@@ -423,11 +395,6 @@ class Session(InTurn):
         if self._lease is not None:
             self._lease.sandbox.zygote = None  # whose modules are the same
 
-    @property
-    def loss(self) -> Loss | None:
-        """The state that was lost, if no caller knows of it yet."""
-        return self._loss
-
     def has(self, sandbox: Sandbox) -> bool:
         """Whether this is still its sandbox."""
         return self._lease is not None and self._lease.sandbox is sandbox and sandbox.alive
@@ -441,25 +408,7 @@ class Session(InTurn):
         """Takes note that it has the state of so many runs in these languages, which another session left."""
         self.runs = runs
         self._ran.update(languages)
-        self._loss = None
-
-    @property
-    def untold(self) -> Sequence[Note]:
-        """What no caller knows yet of losses, and of its return to a state that was put aside."""
-        whole = [self._loss.note] if self._loss is not None and not self._loss.language else []
-        return [*(self._returned.notes if self._returned is not None else ()), *whole]
-
-    def tell(self, note: Note) -> None:
-        """Has its next run tell something about its state."""
-        before = self._returned.notes if self._returned is not None else ()
-        self._returned = Return((*before, note))
-
-    def told_of(self, news: Collection[Loss | Return | None]) -> None:
-        """Takes note that a caller has the result of a run that reports this, so that later runs need not."""
-        if self._loss in news:
-            self._loss = None
-        if self._returned in news:
-            self._returned = None
+        self.news.loss = None
 
     async def clear_figures(self) -> None:
         """Empties the folder of figures, if there is a sandbox."""
@@ -482,7 +431,7 @@ class Session(InTurn):
         """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""
         self.drop("it was reset")
         self.put_aside = None
-        self._loss = self._returned = None
+        self.news.clear()
 
     def drop(self, reason: str, *, by_code: bool = True) -> None:
         """Drops the sandbox with all its state; the next run starts fresh and reports the reason.
@@ -494,7 +443,7 @@ class Session(InTurn):
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
-            self._loss = Loss(reason)
+            self.news.loss = Loss(reason)
         self._lease = None
         self._interpreters = {}
         self._ran.clear()
@@ -509,7 +458,3 @@ class Session(InTurn):
         return SessionInfo(
             self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
         )
-
-
-def _end_of(name: str) -> Loss:
-    return Loss(f"the interpreter of {name} ended", "its variables are lost, files are kept", name)
