@@ -20,7 +20,7 @@ from ..state import packing
 from ..state.changes import FOLDER, Seen
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
-from ..state.packing import Packed
+from ..state.reports import Packed
 from ..state.saved import Saved
 from ..state.streams import Reader, Writer
 from .parts import Parts

@@ -13,7 +13,7 @@ from ..base.results import Missing, OnProgress
 from ..sessions.session import Session
 from ..state import packing
 from ..state.changes import FOLDER
-from ..state.packing import Report
+from ..state.reports import Report
 from .parts import Parts
 from .preparation import Preparation
 
