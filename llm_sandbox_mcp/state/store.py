@@ -73,6 +73,8 @@ class Store(ABC):
 
         Where the place cannot, both are there for a moment.
         """
+        if name == new:
+            return
         async with self.open(owner, name) as source:
             if source is None:
                 return

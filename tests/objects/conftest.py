@@ -1,0 +1,56 @@
+"""Servers that the tests of this folder share, and stores on them."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from obstore.store import MemoryStore
+
+from llm_sandbox_mcp.state.encrypted import EncryptedStore
+from llm_sandbox_mcp.state.objects import ObjectStore
+
+from ..unit.state.test_stores import Place
+from .servers import ObjectServer, moto, rclone
+
+
+@pytest.fixture(scope="package", autouse=True)
+def threads_of_obstore() -> None:
+    """Starts them: they stay until this process ends."""
+
+    async def use() -> None:
+        await MemoryStore().put_async("name", b"content")
+
+    anyio.run(use)
+
+
+@pytest.fixture(scope="package")
+def on_moto() -> Iterator[ObjectServer]:
+    with moto() as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def on_rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with rclone(tmp_path_factory.mktemp("rclone")) as server:
+        yield server
+
+
+def on_server(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A prefix of its own in the server's bucket."""
+    prefix = f"some/{secrets.token_hex(4)}"
+    for name, value in server.variables().items():
+        monkeypatch.setenv(name, value)
+
+    async def there() -> Sequence[str]:
+        return await anyio.to_thread.run_sync(server.there, prefix)
+
+    return Place(lambda: ObjectStore(server.place(prefix)), there)
+
+
+def encrypted(place: Place) -> Place:
+    """A place whose objects are encrypted."""
+    key = bytes(range(32))
+    return Place(lambda: EncryptedStore(place.open(), [key]), place.there)
