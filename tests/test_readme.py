@@ -43,12 +43,15 @@ def block(kind: str, part: str = "") -> str:
 
 
 def with_paths_of(folder: Path, profile: str) -> str:
-    """The profile with folders and a file that exist, in place of those of the reader's machine."""
+    """The profile with folders and files that exist, in place of those of the reader's machine."""
     (folder / "token").write_text("0123456789abcdef")
+    (folder / "key").write_text("0123456789abcdef" * 4)
     for name in ("data", "out"):
         (folder / name).mkdir()
     (folder / "languages").symlink_to(HANDLERS)
-    return profile.replace("~", str(folder)).replace("/etc/llm-sandbox-mcp/models-token", f"{folder}/token")
+    for named, made in (("models-token", "token"), ("sessions.key", "key")):
+        profile = profile.replace(f"/etc/llm-sandbox-mcp/{named}", f"{folder}/{made}")
+    return profile.replace("~", str(folder))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from ..profile.machine import limit_mistakes
 from ..profile.profile import Profile
 from ..rules.checking import open_checker
 from ..rules.presets import rules_of
+from ..state.opening import saved_sessions
 
 
 async def profile_mistakes(profile: Profile, environ: Mapping[str, str]) -> list[ProfileError]:
@@ -24,6 +25,8 @@ async def profile_mistakes(profile: Profile, environ: Mapping[str, str]) -> list
     found = [*limit_mistakes(profile), *_folders(profile), *_files(profile)]
     with _noted(found):
         await _token(profile)
+    with _noted(found), _with_file(profile):
+        saved_sessions(profile.sessions, Path())
     for number, secret in enumerate(profile.network.secrets):
         # A variable of the server's environment can be missing in this one.
         if secret.value_file:

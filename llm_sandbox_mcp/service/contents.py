@@ -20,7 +20,7 @@ from ..state import packing
 from ..state.changes import FOLDER, Seen
 from ..state.encoding import Section
 from ..state.manifest import FORMAT, KeptFile, Manifest
-from ..state.packing import Packed
+from ..state.reports import Packed
 from ..state.saved import Saved
 from ..state.streams import Reader, Writer
 from .parts import Parts
@@ -105,7 +105,7 @@ class Contents:
         known = base.artifacts if base is not None else {}
         same = base is not None and not (packed.changes.changed or packed.changes.gone)
         if base is not None and same and not session.interrupted:
-            told_is_same = base.manifest.untold == tuple(map(str, session.untold))
+            told_is_same = base.manifest.untold == tuple(map(str, session.news.untold))
             if told_is_same and known.keys() == set(self._store.marks(session.id).values()):
                 return base
         layer = await writer.end()
@@ -143,7 +143,7 @@ class Contents:
             language=session.language,
             runs=session.runs,
             interrupted=session.interrupted,
-            untold=tuple(map(str, session.untold)),
+            untold=tuple(map(str, session.news.untold)),
             variables=variables.kept,
             files=packed.files,
             missing=(*variables.missing, *packed.missing, *still_missing),

@@ -2,10 +2,9 @@
 opens them again."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import anyio
 
@@ -18,9 +17,9 @@ from ..base.results import OnProgress, Opened, described_contents
 from ..base.text import one_line
 from ..base.units import format_age, format_duration
 from ..sessions.session import Session
-from ..state.encoding import Section
 from ..state.manifest import Manifest
-from .contents import Base, Contents, Unready
+from .checkpoints import Checkpoints
+from .contents import Contents
 from .parts import Parts
 
 _AT_ONCE = 4
@@ -30,22 +29,7 @@ _CHECKPOINTS = 16
 _NAMED = 20
 """Things that are missing, each with a note of its own; the last note has the number of the others."""
 
-_LAYERS = 16
-"""Layers of a state at most: then it is saved as a whole again, since each of them takes time when it is opened."""
-_SMALL_LAYERS = 16 << 20
-"""Bytes that the later layers may have in any case."""
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Track:
-    """What is saved already of a session in a sandbox."""
-
-    sandbox: Sandbox
-    base: Base | None = None
-    ready: Collection[str] = ()
-    """The languages whose folders for variables are as the last save left them."""
 
 
 class Keeping:
@@ -60,8 +44,8 @@ class Keeping:
         self._store = parts.store
         self._contents = contents
         self._tasks = parts.tasks
-        self._checkpoints = limits.checkpoint == "run"
-        self._tracks = WeakKeyDictionary[Session, _Track]()
+        bit_by_bit = limits.checkpoint == "run"
+        self._checkpoints = Checkpoints(parts.kept, contents, parts.live.__contains__) if bit_by_bit else None
         self._due: set[str] = set()
         """The sessions that are saved as soon as nobody uses them."""
         self._saving: set[str] = set()
@@ -73,7 +57,7 @@ class Keeping:
         self._ended = False
         if self._on:
             self._live.put_aside = self._put_aside
-        if self._checkpoints:
+        if self._checkpoints is not None:
             self._live.after_use = self._save_soon
 
     async def wake(self, caller: Principal, session_id: str) -> None:
@@ -219,7 +203,7 @@ class Keeping:
             if not session.closed and session not in self._failing:
                 self._failing.add(session)
                 _log.warning("a session could not be saved after a run: %s", error)
-                session.tell(Note("not_saved", f"the session could not be saved after an earlier run: {error}"))
+                session.news.tell(Note("not_saved", f"the session could not be saved after an earlier run: {error}"))
         except Exception:
             _log.exception("a session could not be saved after a run")
         finally:
@@ -235,8 +219,8 @@ class Keeping:
             if session.put_aside is None:  # code has ended what was saved
                 await self._kept.remove(session.owner, session.id)
             return False
-        if self._checkpoints:
-            await self._save_changes(session, sandbox, live=live)
+        if self._checkpoints is not None:
+            await self._checkpoints.save(session, sandbox, live=live)
         else:
             async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
                 await self._contents.write(session, sandbox, writer, session.id, tmp=True)
@@ -245,30 +229,6 @@ class Keeping:
         elif live:
             session.put_aside = self._open
         return True
-
-    async def _save_changes(self, session: Session, sandbox: Sandbox, *, live: bool) -> None:
-        track = self._tracks.get(session)
-        known = track.base.manifest if track is not None and track.base is not None else None
-        full = known is not None and _is_full(known.layers, session.policy.disk)
-        gone = known is not None and not await self._kept.has(session.owner, session.id, known)
-        if track is None or track.sandbox is not sandbox or full or gone:
-            track = self._tracks[session] = _Track(sandbox)
-        ready, track.ready = track.ready, ()
-        base = await self._write_changes(session, sandbox, track, ready, live=live)
-        if base is track.base and not live:
-            await self._kept.end(session.owner, session.id)
-        track.base, track.ready = base, tuple(base.manifest.variables)
-
-    async def _write_changes(
-        self, session: Session, sandbox: Sandbox, track: _Track, ready: Collection[str], *, live: bool
-    ) -> Base:
-        try:
-            async with self._kept.writing(session.owner, session.id, self._live.__contains__, live=live) as writer:
-                return await self._contents.write_changes(session, sandbox, writer, track.base, ready)
-        except Unready:
-            if not ready:
-                track.base = None  # it cannot be saved bit by bit
-            return await self._write_changes(session, sandbox, track, (), live=live)
 
     async def _open(
         self, session: Session, sandbox: Sandbox, loss: str, on_progress: OnProgress | None
@@ -288,12 +248,6 @@ class Keeping:
         """Takes note that a session goes on after its state, before anybody can change it."""
         await self._kept.go_on(session.owner, session.id)
         session.put_aside = self._open
-
-
-def _is_full(layers: Sequence[Section], disk: int) -> bool:
-    """Whether a state is saved as a whole again: too many layers, or too much that may not be needed any more."""
-    later = sum(layer.size for layer in layers[1:])
-    return len(layers) >= _LAYERS or later > min(max(layers[0].size, _SMALL_LAYERS), disk // 4)
 
 
 def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: float) -> list[Note]:

@@ -101,7 +101,7 @@ async def _with_state(session: Session) -> Sandbox:
     """The sandbox of a session; `InvalidArgument` if there is nothing in it that could be saved."""
     if session.has_state:
         sandbox = await session.sandbox()  # which also finds out which interpreters have ended
-        if session.has(sandbox) and (session.loss is None or session.loss.language):
+        if session.has(sandbox) and (session.news.loss is None or session.news.loss.language):
             return sandbox
     raise InvalidArgument(f"session {quoted(session.id, 40)} has no state that could be saved", _FRESH)
 

@@ -13,7 +13,7 @@ from ..base.results import Missing, OnProgress
 from ..sessions.session import Session
 from ..state import packing
 from ..state.changes import FOLDER
-from ..state.packing import Report
+from ..state.reports import Report
 from .parts import Parts
 from .preparation import Preparation
 
@@ -68,8 +68,8 @@ class Variables:
         `begin` makes the folders of all languages.
         """
         variables, reasons = Kept(), dict[str, str]()
-        if session.loss is not None and session.loss.language:
-            variables.add(session.loss.language, Report(), "its interpreter ended")
+        if session.news.loss is not None and session.news.loss.language:
+            variables.add(session.news.loss.language, Report(), "its interpreter ended")
         able = {name: state for name in session.used if (state := self._languages[name].handler.state) is not None}
         try:
             await begin(sandbox, able)

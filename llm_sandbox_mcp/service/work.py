@@ -16,7 +16,8 @@ from ..base.policy import narrow
 from ..base.results import DEFAULT_TIMEOUT, Execution, Installation, OnOutput, OnProgress, Output, StreamName
 from ..runs.protocol import Report
 from ..runs.requests import RunRequest
-from ..sessions.session import Loss, Return, Session
+from ..sessions.news import Loss, Return
+from ..sessions.session import Session
 from .ask import Checked
 from .output import NewOutput
 
@@ -150,7 +151,7 @@ class Work:
     def taken(self) -> None:
         """Takes note that a caller has its result: one that nobody gets has told nobody of a loss."""
         self.given = True
-        self.session.told_of(self.news)
+        self.session.news.told_of(self.news)
 
     def cancel(self) -> None:
         """Interrupts its code, or takes back what has not begun; its result will say so."""

@@ -17,7 +17,8 @@ from ..profile.sections import SessionLimits
 from .ids import Ids
 from .overtime import Overtime
 from .rate_limit import RateLimit
-from .session import Reopen, Session, ending, unknown
+from .session import Reopen, Session
+from .turns import ending, unknown
 
 _LEAVING = 8
 """Sessions at once that are put aside to make room for others."""

@@ -1,8 +1,8 @@
-"""One session: it owns a lease and live interpreters, and allows one use at a time."""
+"""One session: it owns a lease and live interpreters."""
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
@@ -10,8 +10,8 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage
 from ..backends.layout import FIGURES
-from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost, Unavailable, UnknownSession, quoted
-from ..base.messages import Note, Step
+from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost
+from ..base.messages import Note
 from ..base.policy import Policy
 from ..base.principal import Principal
 from ..base.results import Library, OnProgress, SessionInfo
@@ -23,8 +23,10 @@ from ..runs.interpreter import Interpreter, start_interpreter
 from ..runs.requests import RunRequest
 from ..runs.run import Outcome
 from ..runs.verdict import overcrowded, succeeded
+from .news import Loss, News, Return
 from .overtime import Overtime
 from .rate_limit import RateLimit
+from .turns import InTurn, unknown
 
 _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
 
@@ -34,33 +36,8 @@ _OWN_OUTPUT = 1 << 16
 _OWN_GRACE = 10.0
 """Seconds that such code may take to stop."""
 
-_SPARE = 0.02
-"""Seconds that a use waits at most for what the server does in spare time, which is broken off then."""
-
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loss:
-    """One loss of state, which is not the same as another one for the same reason."""
-
-    cause: str
-    lost: str = "variables and files are lost"
-    language: str = ""
-    """The language whose variables are lost, if that is all."""
-
-    @property
-    def note(self) -> Note:
-        """What a caller must know."""
-        return Note("started_fresh", f"started fresh: since an earlier run {self.cause}; {self.lost}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Return:
-    """What there is to tell of a session's state, such as a return to one that was put aside."""
-
-    notes: Sequence[Note]
 
 
 Reopen = Callable[["Session", Sandbox, str, OnProgress | None], Awaitable[Sequence[Note]]]
@@ -89,7 +66,7 @@ class Ran:
     """Whether the next run starts without the state of this one."""
 
 
-class Session:
+class Session(InTurn):
     """A client's named lease and its live interpreters, one per language. One run at a time; others wait their turn."""
 
     def __init__(
@@ -109,30 +86,20 @@ class Session:
         its last state that was put aside if code had to be killed."""
         if put_aside is None:
             starts.take()
-        self.id = session_id
+        super().__init__(session_id)
         self.owner = owner
         self.policy = policy
         self.runs = 0
-        self.uses = 0
-        """How often it was used, for a run, a copy or anything else."""
-        self.opened_at = self.used_at = anyio.current_time()
-        self.closed = False
-        self.ending = False
-        """Whether the server is ending, so that nobody else gets its turn."""
+        self.opened_at = self.used_at
         self._undoes_kills = undoes_kills
         self.interrupted = False
         """Whether its code was interrupted because the server is ending."""
         self.after_use: Callable[[Session], None] | None = None
         """Called when somebody has used it."""
-        self._spare: anyio.CancelScope | None = None
-        """What the server does in spare time while it has the turn."""
         self.put_aside = put_aside
         """Opens its last state that was put aside; None if there is none that it would return to after a loss."""
         self._returning = False
-        self._returned: Return | None = None
-        """Until a caller has the result of a run that reports it."""
-        self._loss: Loss | None = None
-        """Why state was lost, until a caller has the result of a run that reports it."""
+        self.news = News()
         self._pool = pool
         self.language = self._language = language
         """The language that its sandbox was made for; the other is that of the last use."""
@@ -146,24 +113,10 @@ class Session:
         self._interpreters: dict[str, Interpreter] = {}
         self._ran: set[str] = set()
         """The languages that ran something since they were refreshed."""
-        self._turn = anyio.Lock(fast_acquire=True)
-        self._take_back: Callable[[], None] | None = None
-        """Ends the use that has the turn."""
         self.broken_off = False
         """Whether its last run was interrupted."""
-        self._users = 0
         self._acting = False
         """Whether code of the server's own runs."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a caller uses it or waits for it."""
-        return self._users > 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether the only one who uses it or waits for it is who asks."""
-        return self._users == 1
 
     @property
     def has_sandbox(self) -> bool:
@@ -175,79 +128,48 @@ class Session:
         """Whether the next use finds what the last one left, in its sandbox or by opening what was put aside."""
         return self.has_sandbox or self.put_aside is not None
 
-    def join(self) -> None:
-        """Counts somebody who uses it, or will do so at once: a session in use is not closed to make room."""
-        self._users += 1
-
-    def leave(self) -> None:
-        """Counts one user less."""
-        self._users -= 1
-        self.used_at = anyio.current_time()
-
     @asynccontextmanager
     async def exclusive(
         self, take_back: Callable[[], None] | None = None, *, last: bool = False
     ) -> AsyncIterator[None]:
-        """Waits for this session's turn and holds it; raises `UnknownSession` if it was closed meanwhile.
-
-        `take_back` ends the use if `stop` is called while no code runs. Once the server is ending, only the `last` use
-        gets the turn; others raise `Unavailable`.
+        """Waits for this session's turn and holds it, as `InTurn` says; `stop` ends it while no code runs.
 
         Processes that the use leaves running may go on until its deadline, however the use ends. If the sandbox is
         lost meanwhile, the error is the one that its engine reports.
         """
-        self.join()
-        self.uses += 1
-        self._hurry()
         try:
-            async with self._turn:
-                if self.closed:
-                    raise unknown(self.id)
-                if self.ending and not last:
-                    raise ending()
+            async with super().exclusive(take_back, last=last):
                 self._deadline = anyio.current_time() + self.policy.timeout
                 if self._lease is not None:
                     self._overtime.forget(self._lease.sandbox)
-                self._take_back = take_back
                 try:
                     yield
                 except SandboxLost as lost:
                     if self._lease is not None and (reported := await self._lease.sandbox.loss()):
                         raise reported from lost
                     raise
-                finally:
-                    self._take_back = None
         finally:
-            self.leave()
             self._watch()
             if self.after_use is not None and not (self.closed or self.ending):
                 self.after_use(self)
 
     @asynccontextmanager
     async def spare(self, scope: anyio.CancelScope) -> AsyncIterator[None]:
-        """Holds the turn for what the server does in spare time, in a scope: it ends soon once somebody waits.
+        """Holds the turn for what the server does in spare time, as `InTurn` says.
 
-        This is no use: neither when it was used last changes, nor how long the processes that it left may go on.
+        How long the processes that the last use left may go on does not change.
         """
-        async with self._turn:
-            if self.closed or self.ending:
-                raise unknown(self.id)
-            deadline, put_aside, self._spare = self._deadline, self.put_aside, scope
-            if self.busy:
-                self._hurry()
+        async with super().spare(scope):
+            deadline, put_aside = self._deadline, self.put_aside
             if self._lease is not None:
                 self._overtime.forget(self._lease.sandbox)
             try:
                 yield
             finally:
-                self._deadline, self._spare = deadline, None
+                self._deadline = deadline
                 if not self.closed:  # what has to be killed here is no code of a caller
                     self.put_aside = self.put_aside or put_aside
                 self._watch()
-
-    def _hurry(self) -> None:
-        if self._spare is not None:
-            self._spare.deadline = min(self._spare.deadline, anyio.current_time() + _SPARE)
 
     def _watch(self) -> None:
         if self._lease is not None and not self.busy:
@@ -294,19 +216,16 @@ class Session:
 
     async def _return(self, reopen: Reopen, sandbox: Sandbox, on_progress: OnProgress | None) -> None:
         """Opens what was put aside; if that fails, the next use tries it again."""
-        loss, self._returning = self._loss, True
+        loss, self._returning = self.news.loss, True
         try:
             notes = await reopen(self, sandbox, loss.cause if loss is not None else "", on_progress)
         except BaseException:
             self.drop("it could not be opened again")
-            self.put_aside, self._loss = reopen, loss
+            self.put_aside, self.news.loss = reopen, loss
             raise
         finally:
             self._returning = False
-        known = {*map(str, notes)}  # what nobody was told of is in the state, too
-        before = self._returned.notes if self._returned is not None else ()
-        earlier = [note for note in before if str(note) not in known]
-        self._loss, self._returned = None, Return((*earlier, *notes))
+        self.news.return_to(notes)
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
@@ -323,7 +242,7 @@ class Session:
         self.runs += 1
         self.broken_off = True  # also if this is cancelled
         self._ran.add(name)
-        loss, returned, ended = self._loss, self._returned, None
+        loss, returned, ended = self.news.loss, self.news.returned, None
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
@@ -354,7 +273,7 @@ class Session:
             self._interpreters.pop(name, None)
             with anyio.CancelScope(shield=True):
                 await interpreter.close()
-            ended = self._loss = _end_of(name)
+            ended = self.news.end_of(name)
         left = sandbox if self._lease is not None else None
         return Ran(outcome, used, fullness, outside, loss, ended, returned, left, left is None or not outcome.alive)
 
@@ -430,8 +349,7 @@ class Session:
     async def _remove(self, name: str) -> Loss:
         """Removes an interpreter that ended by itself, and returns what is lost with it."""
         await self._interpreters.pop(name).close()
-        self._loss = _end_of(name)
-        return self._loss
+        return self.news.end_of(name)
 
     async def refresh(self, places: Places) -> None:
         """Starts an interpreter of a language that has run nothing yet; files and libraries stay.
@@ -452,7 +370,7 @@ class Session:
             if interpreter.keeps_state:
                 await self._interpreters.pop(name).close()
         self._ran.clear()
-        self._loss = None
+        self.news.loss = None
 
     def has_run(self, language: str) -> bool:
         """Whether its interpreter of the language has the state of an earlier run."""
@@ -477,11 +395,6 @@ class Session:
         if self._lease is not None:
             self._lease.sandbox.zygote = None  # whose modules are the same
 
-    @property
-    def loss(self) -> Loss | None:
-        """The state that was lost, if no caller knows of it yet."""
-        return self._loss
-
     def has(self, sandbox: Sandbox) -> bool:
         """Whether this is still its sandbox."""
         return self._lease is not None and self._lease.sandbox is sandbox and sandbox.alive
@@ -495,42 +408,13 @@ class Session:
         """Takes note that it has the state of so many runs in these languages, which another session left."""
         self.runs = runs
         self._ran.update(languages)
-        self._loss = None
-
-    @property
-    def untold(self) -> Sequence[Note]:
-        """What no caller knows yet of losses, and of its return to a state that was put aside."""
-        whole = [self._loss.note] if self._loss is not None and not self._loss.language else []
-        return [*(self._returned.notes if self._returned is not None else ()), *whole]
-
-    def tell(self, note: Note) -> None:
-        """Has its next run tell something about its state."""
-        before = self._returned.notes if self._returned is not None else ()
-        self._returned = Return((*before, note))
-
-    def told_of(self, news: Collection[Loss | Return | None]) -> None:
-        """Takes note that a caller has the result of a run that reports this, so that later runs need not."""
-        if self._loss in news:
-            self._loss = None
-        if self._returned in news:
-            self._returned = None
+        self.news.loss = None
 
     async def clear_figures(self) -> None:
         """Empties the folder of figures, if there is a sandbox."""
         if self._lease is not None:
             with suppress(SandboxLost):
                 await copying.empty(self._lease.sandbox, FIGURES)
-
-    @contextmanager
-    def aside(self, seconds: float) -> Iterator[anyio.CancelScope]:
-        """A scope for what the server does in the sandbox after code, while it has the turn; `stop` ends it."""
-        before = self._take_back
-        with anyio.move_on_after(seconds) as scope:
-            self._take_back = scope.cancel
-            try:
-                yield scope
-            finally:
-                self._take_back = before
 
     def stop(self) -> bool:
         """Interrupts the code that runs, or else ends the use that has the turn; returns false if there is neither.
@@ -541,16 +425,13 @@ class Session:
             interpreter.stop() for interpreter in self._interpreters.values()
         ):  # at most one runs
             return True
-        if self._take_back is None:
-            return False
-        self._take_back()
-        return True
+        return self.take_back_turn()
 
     def reset(self) -> None:
         """Drops the sandbox with all its state, as its owner wants it; the next run does not report the loss."""
         self.drop("it was reset")
         self.put_aside = None
-        self._loss = self._returned = None
+        self.news.clear()
 
     def drop(self, reason: str, *, by_code: bool = True) -> None:
         """Drops the sandbox with all its state; the next run starts fresh and reports the reason.
@@ -562,7 +443,7 @@ class Session:
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
             self._lease.release()
-            self._loss = Loss(reason)
+            self.news.loss = Loss(reason)
         self._lease = None
         self._interpreters = {}
         self._ran.clear()
@@ -577,17 +458,3 @@ class Session:
         return SessionInfo(
             self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
         )
-
-
-def _end_of(name: str) -> Loss:
-    return Loss(f"the interpreter of {name} ended", "its variables are lost, files are kept", name)
-
-
-def ending() -> Unavailable:
-    """What a use gets while the server is ending."""
-    return Unavailable("the server is ending", "try again when it is back")
-
-
-def unknown(session_id: str, why: str = "it was closed, or expired") -> UnknownSession:
-    cause = f"session {quoted(session_id, 40)} is not open: {why}"
-    return UnknownSession(cause, Step.OPEN_SESSION, session=session_id)

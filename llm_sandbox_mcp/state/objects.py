@@ -33,6 +33,8 @@ _RETRYING = timedelta(seconds=10)
 _RETRIES = 3
 _FIRST_READ = 256 << 10
 """Bytes that are read with an object's size: most objects have no more."""
+_AHEAD = 2 << 20
+"""Bytes that are read at once later: a request takes as long as this."""
 _PARTS_AT_ONCE = 2
 _STEP = "use s3://BUCKET/PREFIX"
 _REPLACED = "the saved session was replaced or removed while it was read", "try again"
@@ -177,20 +179,23 @@ class _ObjectSource(Source):
     def __init__(self, store: ObjectStore, path: str, first: bytes, size: int, tag: str) -> None:
         self._store = store
         self._path = path
-        self._first = first
+        self._near, self._near_at = first, 0
+        """What was read last, and where it comes from."""
         self.size = size
         self.tag = tag
         self._whole: _Whole | None = None
 
     async def read(self, start: int, length: int) -> bytes:
         end = min(start + length, self.size)
-        first, start = self._first[start:end], max(start, len(self._first))
         if start >= end:
-            return first
-        try:
-            return first + await self._read(start, end)
-        except FileNotFoundError as error:
-            raise StoreFailed(*_REPLACED) from error
+            return b""
+        if not self._near_at <= start < end <= self._near_at + len(self._near):
+            try:
+                self._near = await self._read(start, min(max(end, start + _AHEAD), self.size))
+            except FileNotFoundError as error:
+                raise StoreFailed(*_REPLACED) from error
+            self._near_at = start
+        return self._near[start - self._near_at : end - self._near_at]
 
     async def _read(self, start: int, end: int) -> bytes:
         if not self._store.without_ranges:
@@ -249,8 +254,9 @@ def _bucket(place: str) -> "Bucket":
     try:
         return from_url(
             place,
-            # An endpoint without TLS is one that the operator has named.
-            client_options={"allow_http": True, "timeout": timedelta(seconds=_PATIENCE)},
+            # An endpoint without TLS is one that the operator has named. Each operation has its own patience, and a
+            # request can last for many of them.
+            client_options={"allow_http": True, "timeout": timedelta(hours=1)},
             retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRYING},
         )
     except (exceptions.BaseError, ValueError) as error:

@@ -5,7 +5,6 @@ What comes out of a sandbox is passed on as it is, and is never read outside of 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream
@@ -19,22 +18,10 @@ from ..base.errors import BadState, Unavailable
 from ..base.results import Missing
 from ..base.text import one_line
 from ..base.units import format_size
-from .changes import FOLDER, NOTHING_GONE, PLACES, Changes, Seen, compare
+from .changes import FOLDER, NOTHING_GONE, PLACES, Seen, compare
+from .reports import BROKEN, Failed, Listing, Packed, Report, parse_report
 
-_REPORTS_MAX, _LINES_MAX = 256 << 10, 2000
-"""Bytes, and lines, of all reports that are read."""
 _TOLD = 1 << 20
-_FIELD_MAX = 200
-_DIGITS = 10
-_SHOWN_MAX, _NOTES_MAX = 1000, 20
-"""Things that could not be saved, and notes, at most."""
-_LINE_MAX = 16 << 10
-"""Bytes of a line of `tar`: longer than any path with its reason."""
-_TAR, _END, _BROKEN = b"tar: ", b"Exiting with failure status", b"not recoverable"
-"""How `tar` begins what it says, how it ends it if some files failed, and if all did."""
-_FIND, _RM = b"find: ", b"rm: cannot remove "
-_OWN, _REPORTED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode()
-_LEFT_OUT = {"socket ignored": "it is a socket"}
 _SECONDS = 30.0
 """Seconds for packing or unpacking, and longer for the bytes that there can be."""
 _PATHS = 1000
@@ -127,30 +114,6 @@ Content = Callable[[], AsyncIterator[bytes]]
 """The stream that was packed, from its start at each call."""
 
 
-@dataclass(slots=True)
-class Report:
-    """What became of the variables of one language."""
-
-    kept: int | None = None
-    """How many were saved or opened; None if that did not come to its end."""
-    missing: list[Missing] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Packed:
-    """What was packed."""
-
-    reports: dict[str, Report] = field(default_factory=dict)
-    """What became of the variables of each language."""
-    files: int = 0
-    """Files and folders."""
-    missing: list[Missing] = field(default_factory=list)
-    """Files that were not packed."""
-    changes: Changes | None = None
-    """What had changed, if only that was packed."""
-
-
 async def make_folders(sandbox: Sandbox, languages: Iterable[str]) -> None:
     """Makes the folders for the variables of these languages."""
     folders = [f"{FOLDER}/{language}" for language in languages]
@@ -176,7 +139,7 @@ async def take_report(sandbox: Sandbox, language: str) -> Report:
     """What became of the variables of a language; if there is a report, all that was saved of them is removed."""
     async with copying.in_time(sandbox, "opening") as tools:
         done = await tools.run(("sh", "-c", _TAKE_REPORT, "sh", f"{FOLDER}/{language}"))
-    return await anyio.to_thread.run_sync(_parse, language, done.stdout[:_REPORTS_MAX])
+    return await anyio.to_thread.run_sync(parse_report, language, done.stdout)
 
 
 async def remove_folders(sandbox: Sandbox) -> None:
@@ -224,7 +187,7 @@ async def _packing(
     sandbox: Sandbox, languages: Collection[str], argv: Sequence[str]
 ) -> AsyncIterator[tuple[Process, Packed, copying.Tools]]:
     """A process that packs; afterwards, what it has said of reports and of files."""
-    listing, packed = _Listing(languages), Packed()
+    listing, packed = Listing(languages), Packed()
     async with (
         _unhurried(sandbox, "saving the files") as tools,
         await sandbox.spawn(argv, {"PATH": PATH}, closes_input=True) as process,
@@ -244,7 +207,7 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[
 
     Raises `BadState` if it does not fit.
     """
-    failed, last = _Failed(), len(layers) - 1
+    failed, last = Failed(), len(layers) - 1
     languages: Sequence[str] = ()
     for number, content in enumerate(layers):
         existing = "--overwrite-dir" if number else "--skip-old-files"
@@ -257,7 +220,7 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[
             if full.disk or full.large:
                 most = f"{format_size(sandbox.policy.disk)} (limits.disk in the profile)"
                 raise BadState(f"the files do not fit: a folder can have {most}", "only the operator can raise it")
-            if done.exit_code > copying.KILLED or _BROKEN in done.stderr:
+            if done.exit_code > copying.KILLED or BROKEN in done.stderr:
                 cause = f"the files cannot be unpacked: {one_line(copying.first_line(done.stderr))}"
                 raise BadState(cause, _STEP_OPENING)
         for line in done.stderr.split(b"\n"):
@@ -315,89 +278,3 @@ async def _read_listing(stream: ByteReceiveStream) -> tuple[bytes, bytes, bytes]
         if len(read) > _LISTING_MAX:
             raise Unavailable("the session has more files than can be saved", "delete some of them")
     raise Unavailable(_BROKEN_OFF, _STEP)
-
-
-class _Failed:
-    """What `tar` says of files that it cannot read or write."""
-
-    def __init__(self) -> None:
-        self._found: list[Missing] = []
-        self._more = 0
-
-    def add(self, line: bytes) -> None:
-        """Takes a line, which may say something else."""
-        for other in (_FIND, _RM):
-            if line.startswith(other):
-                line = _TAR + line.removeprefix(other).replace(b"'", b"")
-        if line.startswith(_TAR + _OWN):
-            return
-        if not line.startswith(_TAR) or _END in line:
-            return
-        if len(self._found) >= _SHOWN_MAX:
-            self._more += 1
-            return
-        text = one_line(line.removeprefix(_TAR).decode(errors="replace"))
-        name, _, reason = text.rpartition(": ")
-        self._found.append(Missing("", f"/{name}"[:_FIELD_MAX], "", _LEFT_OUT.get(reason, reason)[:_FIELD_MAX]))
-
-    def missing(self) -> list[Missing]:
-        """The files, and how many more there are."""
-        more = [Missing("", f"{self._more} more", "", "not named here")] if self._more else []
-        return self._found + more
-
-
-class _Listing:
-    """Reads what the packing says: the reports, then a line for each file, and others about what is left out."""
-
-    def __init__(self, languages: Collection[str]) -> None:
-        self._languages = languages
-        self._files = 0
-        self._failed = _Failed()
-        self._rest = b""
-        self._reports = {f"{FOLDER}/{language}/report".encode(): bytearray() for language in languages}
-        self._report = bytearray()
-        self._reported = False
-        self._size = 0
-
-    async def read(self, stream: ByteReceiveStream) -> None:
-        """Reads to the end; code can have written all of it."""
-        async for chunk in stream:
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            self._rest = self._rest[:_LINE_MAX]
-            for line in lines:
-                if self._reported:
-                    self._failed.add(line)
-                    self._files += not line.startswith((_TAR, _FIND, _OWN))
-                else:
-                    self._take_report(line)
-
-    def end(self, packed: Packed) -> None:
-        """Takes down what was packed; it takes long."""
-        for language, text in zip(self._languages, self._reports.values(), strict=True):
-            packed.reports[language] = _parse(language, bytes(text))
-        packed.files, packed.missing = self._files, self._failed.missing()
-
-    def _take_report(self, line: bytes) -> None:
-        if line == _REPORTED:
-            self._reported = True
-        elif line in self._reports:
-            self._report = self._reports[line]
-        elif (size := self._size + len(line) + 1) < _REPORTS_MAX:
-            self._size = size
-            self._report += line + b"\n"
-
-
-def _parse(language: str, text: bytes) -> Report:
-    """A report, which code can have written."""
-    report = Report()
-    lines = text.split(b"\n")
-    for line in lines[: _LINES_MAX - 1] + lines[_LINES_MAX - 1 :][-2:]:
-        kind, *fields = (one_line(part)[:_FIELD_MAX] for part in line.decode(errors="replace").split("\t", 4))
-        match kind, fields:
-            case "kept", [number] if number.isascii() and number.isdigit() and len(number) < _DIGITS:
-                report.kept = int(number)
-            case "lost", [name, kind, reason] if len(report.missing) < _SHOWN_MAX:
-                report.missing.append(Missing(language, name, kind, reason))
-            case "note", [note] if len(report.notes) < _NOTES_MAX:
-                report.notes.append(note)
-    return report

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 PART = 8 << 20
 """Bytes of one part; what has no more is sent as a whole."""
-_ABORTING = 1.0
+_ABORTING = 0.3
 """Seconds for taking back what was sent of an object that is not completed; a store may keep it, unseen."""
 
 Put = Callable[[bytes | AsyncIterator[bytes]], Awaitable[None]]

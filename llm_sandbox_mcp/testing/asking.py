@@ -8,6 +8,7 @@ from ..base.results import Execution, Installation, OnOutput, OnProgress
 from ..service import Service
 from ..service.ask import Ask, Options
 from ..service.work import Listener, Work
+from ..sessions.session import Session
 
 
 async def execute(
@@ -58,6 +59,12 @@ async def start(
         **options,
     )
     return service.door.start(await service.door.check(ask))
+
+
+async def session_of(service: Service, session_id: str, language: str = "python") -> Session:
+    """The live session of that id: what callers cannot see of it, or do with it."""
+    ask = Ask(caller=USER, code="1", language=language, session_id=session_id)
+    return service.sessions.of(await service.door.check(ask))
 
 
 def open_session(service: Service, language: str = "python", limits: Mapping[str, float] | None = None) -> str:

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask
 from llm_sandbox_mcp.state.opening import kept_sessions
-from llm_sandbox_mcp.testing.asking import execute
+from llm_sandbox_mcp.testing.asking import execute, session_of
 from llm_sandbox_mcp.testing.profiles import MIB, changed
 from llm_sandbox_mcp.wiring import open_service
 
@@ -60,7 +60,7 @@ async def saved(service: Service, session_id: str, runs: int) -> None:
 
 async def lose_sandbox(service: Service, session_id: str) -> None:
     """Ends the sandbox of a session from outside, as an engine that fails does."""
-    sandbox = await service.keeping._live.get(session_id).sandbox()
+    sandbox = await (await session_of(service, session_id)).sandbox()
     await sandbox.kill()
     await until(lambda: not sandbox.alive, LIMIT)
 
@@ -253,7 +253,7 @@ async def test_a_sandbox_that_is_lost_while_code_runs_ends_the_run_and_the_next_
                     service, "x = 2\nprint(1)\nimport time\ntime.sleep(60)", session_id=session_id, on_output=heard
                 )
 
-        sandbox = await service.keeping._live.get(session_id).sandbox()
+        sandbox = await (await session_of(service, session_id)).sandbox()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await began.wait()
@@ -315,7 +315,9 @@ HARD = {
 
 @pytest.mark.parametrize("what", HARD)
 @pytest.mark.only_in_all(but={"backend_name": "embedded"})
-async def test_the_last_state_has_what_is_hard_to_see(profile: Profile, what: str) -> None:
+async def test_the_last_state_has_what_is_hard_to_see(profile: Profile, backend_name: str, what: str) -> None:
+    if backend_name == "kubernetes" and what == "the mode of the working directory":
+        pytest.skip("there it is a volume of root's, whose mode the code cannot change")
     first, change, look = HARD[what]
     async with serving(profile, checkpoint="run") as service:
         session_id = (await execute(service, first)).session_id

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.base.errors import StoreFailed
@@ -319,17 +320,6 @@ def keeping_handlers(folder: Path) -> Path:
     return folder
 
 
-def keeping_profile(folder: Path, changes: Mapping[str, Mapping[str, object]], **sessions: object) -> Profile:
-    """A profile that keeps sessions, with the tables that a test overrides."""
-    own = {"keep": True, "idle_timeout": IDLE, "save_timeout": SAVE, "starts_per_second": 1000.0, **sessions}
-    tables: dict[str, Mapping[str, object]] = {
-        "handlers": {"folders": (str(keeping_handlers(folder / "kept-handlers")),)},
-        **changes,
-        "sessions": {**own, **changes.get("sessions", {})},
-    }
-    return small_profile("embedded", folder, **tables)
-
-
 @asynccontextmanager
 async def another_server(
     profile: Profile, store: MemoryStore, engine: KeepingEngine | None = None
@@ -364,3 +354,27 @@ async def value(service: Service, session_id: str) -> str | None:
 def kept_in(store: Store) -> Callable[[SessionLimits, Path], KeptSessions]:
     """What opens kept sessions, wherever the profile says that they are, in that store."""
     return lambda limits, _: KeptSessions(store, Bounds(limits.kept, limits.saved_size, limits.saved_age))
+
+
+@pytest.fixture(name="store")
+def kept_store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    store = MemoryStore()
+    monkeypatch.setattr("llm_sandbox_mcp.wiring.kept_sessions", kept_in(store))
+    return store
+
+
+@pytest.fixture(name="engine")
+def kept_engine(store: MemoryStore) -> KeepingEngine:
+    return KeepingEngine(store.steps)
+
+
+@pytest.fixture(name="profile")
+def kept_profile(tmp_path: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
+    """A profile that keeps sessions, with the tables that a test overrides."""
+    sessions = {"keep": True, "idle_timeout": IDLE, "save_timeout": SAVE, "starts_per_second": 1000.0}
+    tables: dict[str, Mapping[str, object]] = {
+        "handlers": {"folders": (str(keeping_handlers(tmp_path / "kept-handlers")),)},
+        **changes,
+        "sessions": {**sessions, **changes.get("sessions", {})},
+    }
+    return small_profile("embedded", tmp_path, **tables)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -13,7 +12,7 @@ from llm_sandbox_mcp.base.results import Execution, Library
 from llm_sandbox_mcp.libraries.installing import Change, Installer
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.asking import install, start
+from llm_sandbox_mcp.testing.asking import install, session_of, start
 from tests.memory.backend import MemorySandbox
 
 from .conftest import run
@@ -25,8 +24,10 @@ from .keeping import (
     MemoryStore,
     another_server,
     codes,
-    keeping_profile,
+    kept_engine,  # noqa: F401 - a fixture, as are the next ones
     kept_in,
+    kept_profile,  # noqa: F401
+    kept_store,  # noqa: F401
     put_aside,
     until,
     value,
@@ -43,20 +44,8 @@ POINTS = ["begin", "save variables", "create", "pack", "packed", "complete", "co
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    store = MemoryStore()
-    monkeypatch.setattr("llm_sandbox_mcp.wiring.kept_sessions", kept_in(store))
-    return store
-
-
-@pytest.fixture
-def engine(store: MemoryStore) -> KeepingEngine:
-    return KeepingEngine(store.steps)
-
-
-@pytest.fixture
-def profile(tmp_path: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
-    return keeping_profile(tmp_path, changes, checkpoint="run")
+def changes() -> dict[str, Mapping[str, object]]:
+    return {"sessions": {"checkpoint": "run"}}
 
 
 async def rest(service: Service) -> None:
@@ -242,7 +231,7 @@ async def test_a_checkpoint_is_no_use_of_the_session(
             await anyio.sleep(IDLE / 2)
 
     store.steps.before = slow
-    live = service.keeping._live.get(session)
+    live = await session_of(service, session, "script")
     before = live.uses, live.used_at
     await until(lambda: bool(store.objects), "it is saved")
     assert anyio.current_time() > ended + IDLE / 2

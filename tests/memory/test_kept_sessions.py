@@ -1,9 +1,8 @@
 """Sessions that outlive what holds them: put aside when they are idle, opened by their next use, saved at the end."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -35,8 +34,9 @@ from .keeping import (
     MemoryStore,
     another_server,
     codes,
-    keeping_profile,
-    kept_in,
+    kept_engine,  # noqa: F401 - a fixture, as are the next ones
+    kept_profile,  # noqa: F401
+    kept_store,  # noqa: F401
     put_aside,
     until,
     value,
@@ -46,23 +46,6 @@ pytestmark = pytest.mark.anyio
 
 DESCRIBED = "describe", "described", "entries"
 """The last steps of a state that is written."""
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    store = MemoryStore()
-    monkeypatch.setattr("llm_sandbox_mcp.wiring.kept_sessions", kept_in(store))
-    return store
-
-
-@pytest.fixture
-def engine(store: MemoryStore) -> KeepingEngine:
-    return KeepingEngine(store.steps)
-
-
-@pytest.fixture
-def profile(tmp_path: Path, changes: dict[str, Mapping[str, object]]) -> Profile:
-    return keeping_profile(tmp_path, changes)
 
 
 # Putting aside

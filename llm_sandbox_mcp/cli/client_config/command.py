@@ -27,7 +27,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     profile = named_profile(options, environ)
     decided = load_profile(profile)
     engines = candidates(decided.backend.name)
-    start = starting_command([name for name in engines if name in BACKENDS and name != "embedded"])
+    extras = [name for name in engines if name in BACKENDS and name != "embedded"]
+    start = starting_command([*extras, *["object-store"] * ("://" in decided.sessions.store)])
     command, *arguments = start
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
