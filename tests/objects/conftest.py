@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import anyio
 import anyio.to_thread

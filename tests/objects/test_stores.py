@@ -11,7 +11,9 @@ from .conftest import encrypted, on_server
 
 
 @pytest.fixture(params=["moto", "rclone", "encrypted on moto", "encrypted on folder"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(  # type: ignore[no-redef]
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     kind, _, where = request.param.rpartition(" on ")
     if where == "folder":
         yield encrypted(in_folder(tmp_path / "saved"))
