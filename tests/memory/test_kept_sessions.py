@@ -21,7 +21,7 @@ from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.ask import Ask
+from llm_sandbox_mcp.service.ask import Ask, Checked
 from llm_sandbox_mcp.testing.asking import start
 from tests.memory.clock import JumpingLoop
 
@@ -707,4 +707,22 @@ async def test_an_error_that_nobody_expects_is_logged_and_harms_nothing(
     await until(lambda: "a session could not be put aside" in caplog.messages, "it is logged")
     store.steps.before = None
     await put_aside(service, session)
+    assert await value(service, session) == "1"
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 1}}])
+async def test_a_use_that_is_checked_while_another_session_needs_room_finds_its_own_all_the_same(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await put_aside(service, session)
+    check = service.door.check
+
+    async def check_while_another_is_opened(ask: Ask) -> Checked:
+        checked = await check(ask)
+        service.sessions.open(USER, "script")
+        await until(lambda: not service.sessions.is_open(session), "it has made room")
+        return checked
+
+    monkeypatch.setattr(service.door, "check", check_while_another_is_opened)
     assert await value(service, session) == "1"
