@@ -19,6 +19,7 @@ from llm_sandbox_mcp.base.errors import (
 )
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
 from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.compat.llm_sandbox.running import Cell, CellSession
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask, Checked
@@ -726,3 +727,10 @@ async def test_a_use_that_is_checked_while_another_session_needs_room_finds_its_
 
     monkeypatch.setattr(service.door, "check", check_while_another_is_opened)
     assert await value(service, session) == "1"
+
+
+async def test_a_session_of_cells_that_was_put_aside_is_opened_by_the_next_one(service: Service) -> None:
+    async with CellSession(service, "script") as session:
+        await session.run_cell(Cell("set x 1", "script", 10))
+        await put_aside(service, session.id)
+        assert (await session.run_cell(Cell("get x", "script", 10))).result == "1"
