@@ -184,6 +184,7 @@ class _ObjectSource(Source):
         self.size = size
         self.tag = tag
         self._whole: _Whole | None = None
+        self._turn = anyio.Lock()
 
     async def read(self, start: int, length: int) -> bytes:
         end = min(start + length, self.size)
@@ -207,9 +208,13 @@ class _ObjectSource(Source):
                 if _NO_RANGE not in str(error.__cause__):
                     raise
                 self._store.without_ranges = True
-        if self._whole is None or start < self._whole.at:
-            self._whole = _Whole(self._store, await self._store.get(self._path, self.tag))
-        return await self._whole.read(start, end)
+        async with self._turn:
+            whole, self._whole = self._whole, None  # one whose reading is broken off is not used again
+            if whole is None or start < whole.at:
+                whole = _Whole(self._store, await self._store.get(self._path, self.tag))
+            part = await whole.read(start, end)
+            self._whole = whole
+            return part
 
 
 class _Whole:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 
 import anyio
 import anyio.to_thread
@@ -38,16 +38,23 @@ def on_rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer
         yield server
 
 
-def on_server(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A prefix of its own in the server's bucket."""
-    prefix = f"some/{secrets.token_hex(4)}"
+@contextmanager
+def on_server(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A prefix of its own in the server's bucket; at the end, the connections of its stores end."""
+    prefix, opened = f"some/{secrets.token_hex(4)}", list[ObjectStore]()
     for name, value in server.variables().items():
         monkeypatch.setenv(name, value)
+
+    def open_store() -> ObjectStore:
+        opened.append(ObjectStore(server.place(prefix)))
+        return opened[-1]
 
     async def there() -> Sequence[str]:
         return await anyio.to_thread.run_sync(server.there, prefix)
 
-    return Place(lambda: ObjectStore(server.place(prefix)), there)
+    yield Place(open_store, there)
+    for store in opened:  # pytest has them for longer, and connections end with the last who has them
+        del store._bucket
 
 
 def encrypted(place: Place) -> Place:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import OBJECT_STORES, python_with
-from .ranges import right_ranges
 
 BUCKET = "sessions"
 _KEY, _SECRET = "sandbox", "not-a-secret"
@@ -73,16 +72,13 @@ def moto() -> Iterator[ObjectServer]:
 
 @contextmanager
 def rclone(folder: Path) -> Iterator[ObjectServer]:
-    """A server that keeps objects in a folder, ignores conditions of writes, and looks at signatures.
+    """A server that keeps objects in a folder, and looks at signatures.
 
-    A proxy mends the status of its answers to `Range`, which obstore refuses.
+    It ignores conditions of writes, lists tags without their quotes, and answers a range with the status of a whole object.
     """
     (folder / BUCKET).mkdir()
     options = ["--addr", "127.0.0.1:0", "--auth-key", f"{_KEY},{_SECRET}", "--config", "/dev/null"]
-    with (
-        _running([_program("rclone"), "serve", "s3", *options, str(folder)]) as (own, process),
-        right_ranges(own) as url,
-    ):
+    with _running([_program("rclone"), "serve", "s3", *options, str(folder)]) as (url, process):
         yield ObjectServer(url, process, folder / BUCKET)
 
 

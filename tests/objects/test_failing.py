@@ -1,0 +1,147 @@
+"""Object stores that are wrong, silent or gone: an error in bounded time, which names the place and says what to do."""
+
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from llm_sandbox_mcp.base.errors import StoreFailed
+from llm_sandbox_mcp.state import objects
+from llm_sandbox_mcp.state.objects import ObjectStore
+
+from ..unit.state.test_stores import MIB, get, put
+from .servers import ObjectServer, rclone, variables
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 20 * MIB
+Work = Callable[[ObjectStore], Awaitable[object]]
+WORKS: dict[str, Work] = {
+    "list": lambda store: store.entries("me"),
+    "write": lambda store: put(store, b"content"),
+    "write in parts": lambda store: put(store, bytes(LARGE)),
+    "read": get,
+    "remove": lambda store: store.remove("me", "geo"),
+    "rename": lambda store: store.rename("me", "geo", "new"),
+}
+
+
+@pytest.fixture(autouse=True)
+async def _soon(monkeypatch: pytest.MonkeyPatch, anyio_backend: str) -> AsyncIterator[None]:
+    monkeypatch.setattr(objects, "_PATIENCE", 2.0)
+    monkeypatch.setattr(objects, "_RETRYING", timedelta(seconds=0.2))
+    with anyio.fail_after(30):
+        yield
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    """One that the test may end."""
+    with rclone(tmp_path) as server:
+        yield server
+
+
+class Client:
+    """A store for a test, whose connections end with the scope of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.opened = list[ObjectStore]()
+
+    def __call__(self, url: str, place: str = "s3://sessions/some", **more: str) -> ObjectStore:
+        for name, value in variables(url, **more).items():
+            self._patch.setenv(name, value)
+        self.opened.append(ObjectStore(place))
+        return self.opened[-1]
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    made = Client(monkeypatch)
+    yield made
+    for store in made.opened:
+        del store._bucket
+
+
+async def fails(work: Awaitable[object], expected: str, place: str = "s3://sessions/some") -> None:
+    with pytest.raises(StoreFailed, match=expected) as raised:
+        await work
+    assert place in raised.value.cause
+    assert raised.value.step
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("work", WORKS)
+async def test_a_server_that_says_nothing_is_not_waited_for(client: Client, work: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = client(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        await fails(WORKS[work](store), "does not answer|cannot be used")
+
+
+@pytest.mark.parametrize("work", WORKS)
+async def test_a_server_that_is_not_there_is_named(client: Client, work: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    await fails(WORKS[work](client(f"http://127.0.0.1:{port}")), "cannot be used")
+
+
+@pytest.mark.parametrize("work", WORKS)
+async def test_wrong_credentials_are_named(client: Client, server: ObjectServer, work: str) -> None:
+    store = client(server.url, secret="another")
+    await fails(WORKS[work](store), "check the credentials in the server's environment")
+    assert server.there("some") == []
+
+
+@pytest.mark.parametrize("on", ["on_moto", "on_rclone"])
+@pytest.mark.parametrize("work", [work for work in WORKS if work != "remove"])  # which asks by HEAD: no answer says why
+async def test_a_bucket_that_is_not_there_is_named(
+    client: Client, request: pytest.FixtureRequest, on: str, work: str
+) -> None:
+    running: ObjectServer = request.getfixturevalue(on)
+    store = client(running.url, "s3://none/some")
+    await fails(WORKS[work](store), "does not exist; make the bucket", "s3://none/some")
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_server_that_goes_while_an_object_is_written(
+    client: Client, server: ObjectServer, way: signal.Signals
+) -> None:
+    store = client(server.url)
+
+    async def write() -> None:
+        async with store.create("me", "geo") as sink:
+            for number in range(LARGE // MIB):
+                if number == 9:
+                    server.process.send_signal(way)
+                await sink.write(bytes(MIB))
+            await sink.complete()
+
+    await fails(write(), "does not answer|cannot be used")
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_server_that_goes_while_an_object_is_read(
+    client: Client, server: ObjectServer, way: signal.Signals
+) -> None:
+    store = client(server.url)
+    await put(store, bytes(LARGE))
+    async with store.open("me", "geo") as source:
+        assert source is not None
+        server.process.send_signal(way)
+        await fails(source.read(LARGE - MIB, MIB), "does not answer|cannot be used")
+
+
+async def test_an_object_whose_writer_failed_is_written_when_the_server_answers_again(
+    client: Client, server: ObjectServer
+) -> None:
+    store = client(server.url)
+    await put(store, b"old")
+    server.process.send_signal(signal.SIGSTOP)
+    await fails(put(store, b"new"), "does not answer|cannot be used")
+    server.process.send_signal(signal.SIGCONT)
+    await put(store, b"newer")
+    assert await get(store) == b"newer"
