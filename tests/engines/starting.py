@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from subprocess import SubprocessError
 
+import pytest
 import requests
 from docker import DockerClient
 from docker.errors import DockerException
@@ -16,6 +17,7 @@ from llm_sandbox_mcp.backends.containers.addresses import Address
 from llm_sandbox_mcp.backends.docker.engine import DockerEngine
 from llm_sandbox_mcp.base.errors import SandboxError
 
+from ..environments import OBJECT_STORES, python_with
 from . import base_image, docker, images, kubernetes, packages, podman, slurm, spare
 from .cluster import ON_CLUSTER
 from .daemon import Daemon, Unusable, alone
@@ -33,8 +35,8 @@ _ROOM = {"docker": 5 << 30, "podman": 3 << 30}
 
 
 def install() -> int:
-    """Installs the packages of the engines and of SLURM; fails only if a required one cannot be installed."""
-    return _report(_prepared())
+    """Installs the packages of the engines, of SLURM and of object stores; fails only if a required one cannot be."""
+    return _report(_prepared() | _servers())
 
 
 def up(engine: str = "", *, every_language: bool = False) -> int:
@@ -103,6 +105,15 @@ def _prepared() -> dict[str, str]:
         failed = {name: _failure(partial(packages.install, programs)) for name, programs in PROGRAMS.items()}
         packages.install_where_possible(docker.OPTIONAL | podman.OPTIONAL)
     return {name: reason for name, reason in failed.items() if reason}
+
+
+def _servers() -> dict[str, str]:
+    """Makes the environment with the servers of object stores; returns why it could not be made."""
+    try:
+        python_with(OBJECT_STORES)
+    except (pytest.skip.Exception, pytest.fail.Exception) as error:
+        return {OBJECT_STORES: str(error)}
+    return {}
 
 
 def _report(failed: Mapping[str, str]) -> int:
