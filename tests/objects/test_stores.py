@@ -10,10 +10,8 @@ from ..unit.state.test_stores import Place, in_folder
 from .conftest import encrypted, on_server
 
 
-@pytest.fixture(params=["moto", "rclone", "encrypted on moto", "encrypted on folder"])
-def place(  # type: ignore[no-redef]
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+@pytest.fixture(params=["moto", "rclone", "encrypted on moto", "encrypted on folder"])  # type: ignore[no-redef]
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     kind, _, where = request.param.rpartition(" on ")
     if where == "folder":
         yield encrypted(in_folder(tmp_path / "saved"))
