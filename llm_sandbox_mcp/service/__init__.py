@@ -21,7 +21,7 @@ from .running import Running
 from .sessions import Sessions
 from .states import States
 from .views import Views
-from .work import NOBODY, Listener
+from .work import NOBODY, Listener, Work
 
 
 class Service:
@@ -49,13 +49,11 @@ class Service:
         """Runs code, for a caller that waits for the result; one that may leave starts it at the door."""
         if ask.code is None:
             raise InvalidArgument("code is missing", "give the source to run")
-        await self.keeping.wake(ask.caller, ask.session_id)
-        return (await self.door.attend(await self.door.check(ask), listener)).execution
+        return (await self._attend(ask, listener)).execution
 
     async def install(self, ask: Ask, listener: Listener = NOBODY) -> Installation:
         """Installs libraries into a session; `InstallFailed` has the tool's last lines."""
-        await self.keeping.wake(ask.caller, ask.session_id)
-        return (await self.door.attend(await self.door.check(ask), listener)).installation
+        return (await self._attend(ask, listener)).installation
 
     @property
     def rules(self) -> Sequence[Rule]:
@@ -96,3 +94,9 @@ class Service:
     async def pool_until(self, condition: Callable[[PoolStatistics], bool]) -> None:
         """Returns once the condition is true for the pool, for example when it is filled after `warm`."""
         await self._pool.until(condition)
+
+    async def _attend(self, ask: Ask, listener: Listener) -> Work:
+        checked = await self.door.check(ask)
+        # Not before this: an idle session can be put aside meanwhile, to make room for others.
+        await self.keeping.wake(ask.caller, ask.session_id)
+        return await self.door.attend(checked, listener)

@@ -19,9 +19,10 @@ from llm_sandbox_mcp.base.errors import (
 )
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
 from llm_sandbox_mcp.base.results import Execution
+from llm_sandbox_mcp.compat.llm_sandbox.running import Cell, CellSession
 from llm_sandbox_mcp.profile.profile import Profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.service.ask import Ask
+from llm_sandbox_mcp.service.ask import Ask, Checked
 from llm_sandbox_mcp.testing.asking import start
 from tests.memory.clock import JumpingLoop
 
@@ -708,3 +709,28 @@ async def test_an_error_that_nobody_expects_is_logged_and_harms_nothing(
     store.steps.before = None
     await put_aside(service, session)
     assert await value(service, session) == "1"
+
+
+@pytest.mark.parametrize("changes", [{"sessions": {"max": 1}}])
+async def test_a_use_that_is_checked_while_another_session_needs_room_finds_its_own_all_the_same(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await put_aside(service, session)
+    check = service.door.check
+
+    async def check_while_another_is_opened(ask: Ask) -> Checked:
+        checked = await check(ask)
+        service.sessions.open(USER, "script")
+        await until(lambda: not service.sessions.is_open(session), "it has made room")
+        return checked
+
+    monkeypatch.setattr(service.door, "check", check_while_another_is_opened)
+    assert await value(service, session) == "1"
+
+
+async def test_a_session_of_cells_that_was_put_aside_is_opened_by_the_next_one(service: Service) -> None:
+    async with CellSession(service, "script") as session:
+        await session.run_cell(Cell("set x 1", "script", 10))
+        await put_aside(service, session.id)
+        assert (await session.run_cell(Cell("get x", "script", 10))).result == "1"

@@ -55,6 +55,7 @@ class CellSession(Session):
             whole = valid(cell.wrap(request.code))
             request = replace(request, code=whole, instead=None)
         request = replace(request, last=cell.last)
+        await self._awake()
         return (await door.attend(replace(checked, request=request), Listener(on_output))).execution
 
     def stream_cell(self, cell: Cell) -> AsyncGenerator[Printed | Execution, None]:
