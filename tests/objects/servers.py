@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from llm_sandbox_mcp.backends import libc
+
 from ..environments import OBJECT_STORES, python_with
 
 BUCKET = "sessions"
@@ -96,7 +98,12 @@ def _running(command: Sequence[str]) -> Iterator[tuple[str, subprocess.Popen[byt
     """A process of a group of its own, and its address, which it prints once it listens."""
     nothing = subprocess.DEVNULL
     with subprocess.Popen(
-        command, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        stdin=nothing,
+        stdout=nothing,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_end_with_tests,
     ) as process:
         said = _Said(process)
         try:
@@ -105,6 +112,11 @@ def _running(command: Sequence[str]) -> Iterator[tuple[str, subprocess.Popen[byt
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             said.join(_STARTING)
+
+
+def _end_with_tests() -> None:
+    """Makes the kernel end the server when the tests are killed, whose scopes do not end then."""
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Said(threading.Thread):
