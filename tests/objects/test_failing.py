@@ -144,4 +144,4 @@ async def test_an_object_whose_writer_failed_is_written_when_the_server_answers_
     await fails(put(store, b"new"), "does not answer|cannot be used")
     server.process.send_signal(signal.SIGCONT)
     await put(store, b"newer")
-    assert await get(store) == b"newer"
+    assert await get(store) in (b"new", b"newer")  # what was on its way can still arrive, even later than the newer one
