@@ -1,0 +1,376 @@
+"""What becomes of a session, as the table in `docs/pages/kept-sessions.md` says: cell by cell, on every backend."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from llm_sandbox_mcp import Profile
+from llm_sandbox_mcp.base.errors import SandboxError, UnknownSession
+from llm_sandbox_mcp.cli.toml import as_toml
+from llm_sandbox_mcp.profile.sections import LanguageSection
+from llm_sandbox_mcp.service import Service
+from llm_sandbox_mcp.testing.asking import execute
+from llm_sandbox_mcp.testing.profiles import changed
+from tests.mcp.hosts import Host, host
+from tests.mcp.results import answer
+from tests.promises import SURVIVAL
+
+from ..containers.engines import until
+from .kept import LIMIT, end_from_outside, put_aside, saved, serving
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "`keep = false`": {"keep": False},
+    "`keep = true`": {"keep": True},
+    "with checkpoints": {"keep": True, "checkpoint": "run"},
+}
+"""The columns of the table."""
+
+RUN = """
+import os
+x = {0}
+with open("f", "w") as file:
+    file.write("{0}")
+"""
+LOOK = """
+import os
+print(globals().get("x"), open("f").read() if os.path.exists("f") else None)
+"""
+STUBBORN = (
+    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 9\nprint('on', flush=True)\nwhile True: pass"
+)
+"""Code that has to be killed."""
+
+
+class Subject:
+    """A session to which something happens, and the server that has it."""
+
+    def __init__(self, profile: Profile, backend: str) -> None:
+        self.profile = profile
+        self.backend = backend
+        self.id = ""
+        self.runs = 0
+        self.last = 0
+        """The last run that left its number."""
+        self.said: list[str] = []
+        """The notes of the run in which it happened."""
+        self.host: Host | None = None
+        self.service: Service
+        self._server = AsyncExitStack()
+        self._tasks: TaskGroup
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        """A scope at whose end no server runs."""
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                yield
+            finally:
+                await self._server.aclose()
+
+    async def start(self, *, process: bool = False) -> None:
+        """Starts a server in this process, or in one of its own."""
+        if process:
+            file = Path(self.profile.server.runtime).with_name("profile.toml")
+            # This Python is the system's own, for which no libraries are prepared.
+            file.write_text(as_toml(self.profile.model_copy(update={"languages": {"python": LanguageSection()}})))
+            self.host = await self._server.enter_async_context(host(file, "2026-07-28"))
+        else:
+            self.service = await self._server.enter_async_context(serving(self.profile))
+
+    async def end(self) -> None:
+        """Ends the server as one that is replaced."""
+        await self._server.aclose()
+        self.host = None
+
+    async def do(self, code: str, **options: Any) -> tuple[str, list[str]]:
+        """A run in the session: what it printed, and its notes."""
+        self.runs += 1
+        if self.host is not None:
+            named = {"session_id": self.id} if self.id else {}
+            ran = await answer(self.host.client, "execute_code", code=code, **named, **options)
+            self.id = ran["session_id"]
+            return ran["stdout"], ran["notes"]
+        execution = await execute(self.service, code, session_id=self.id, **options)
+        self.id = execution.session_id
+        return execution.stdout.text, list(execution.notes)
+
+    async def work(self, more: str = "", **options: Any) -> None:
+        """A run that leaves its number in a variable and in a file, and is saved if the profile saves runs."""
+        self.last = self.runs + 1
+        _, notes = await self.do(RUN.format(self.last) + more, **options)
+        assert not [note for note in notes if "fresh" in note], notes
+        if self.profile.sessions.checkpoint == "run":
+            await saved(self.profile, self.id, self.runs)
+
+    async def found(self) -> tuple[str, str]:
+        """What the next call finds, and what it is told."""
+        try:
+            printed, notes = await self.do(LOOK)
+        except UnknownSession as error:
+            return "None None", str(error)
+        return printed.strip(), "\n".join([*self.said, *notes])
+
+    async def begin(self, code: str) -> None:
+        """Has code run, however its run ends; it has printed something when this returns."""
+        began = anyio.Event()
+
+        async def heard(_stream: str, _text: str) -> None:
+            began.set()
+
+        async def run() -> None:
+            with suppress(SandboxError):
+                await execute(self.service, code, session_id=self.id, on_output=heard)
+
+        self._tasks.start_soon(run)
+        await began.wait()
+
+
+Happens = Callable[[Subject], Awaitable[None]]
+
+
+async def it_is_idle(subject: Subject) -> None:
+    await put_aside(subject.service, subject.id)
+
+
+async def it_makes_room(subject: Subject) -> None:
+    await execute(subject.service, "1")
+    await put_aside(subject.service, subject.id)
+
+
+async def its_server_is_replaced(subject: Subject) -> None:
+    await subject.end()
+    await subject.start()
+
+
+async def its_server_cannot_save_it(subject: Subject) -> None:
+    """Its code does not stop in time."""
+    await subject.begin(STUBBORN)
+    await subject.end()
+    await subject.start()
+
+
+async def its_server_is_killed(subject: Subject) -> None:
+    assert subject.host
+    await subject.host.end("SIGKILL")
+    await subject.end()
+    await subject.start()
+
+
+async def its_sandbox_is_lost(subject: Subject) -> None:
+    await end_from_outside(subject.service, subject.id, subject.backend)
+
+
+async def its_sandbox_is_lost_in_a_run(subject: Subject) -> None:
+    await subject.begin("x = 9\nprint('on', flush=True)\nwhile True: pass")
+    await end_from_outside(subject.service, subject.id, subject.backend)
+
+
+def its_code(code: str, **options: Any) -> Happens:
+    async def happens(subject: Subject) -> None:
+        _, subject.said = await subject.do(code, **options)
+
+    return happens
+
+
+async def its_processes_go_on(subject: Subject) -> None:
+    """Processes use the processor after the deadline of the run that left them."""
+    await subject.work("import subprocess; subprocess.Popen(['sh', '-c', 'while :; do :; done'])", timeout=0.5)
+    session = subject.service.keeping._live.get(subject.id)
+    await until(lambda: not session.has_sandbox, LIMIT)
+
+
+async def it_is_closed(subject: Subject) -> None:
+    await subject.service.sessions.close(subject.id)
+
+
+async def it_is_reset(subject: Subject) -> None:
+    await subject.service.sessions.reset(subject.id)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way in which something happens, and what the next call is told."""
+
+    happens: Happens
+    lost: str
+    """If nothing is left."""
+    returned: str = ""
+    """If an earlier state is left."""
+    kept: str = ""
+    """If all is left."""
+    tables: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    process: bool = False
+    """Whether its server has a process of its own."""
+
+
+_NOT_OPEN = "session '.*' is not open: "
+_FRESH = "^started fresh: since an earlier run {}; variables and files are lost"
+_PUT_ASIDE = r"^the session was put aside \S+ ago, and is open again as it was then, "
+_RETURNED = r"^{}; the session is as it was \S+ ago, after run \d, .*; what came after that{} is lost"
+_STARTED_AGAIN = f"{_NOT_OPEN}the server has started again since, or another one made it"
+_PERHAPS_KILLED = _RETURNED.format("its server was killed, or still has it", ", if anything,")
+
+
+def _ended(reason: str, happens: Happens, **tables: Mapping[str, object]) -> Way:
+    """A way in which a sandbox ends while its session is live."""
+    return Way(happens, _FRESH.format(reason), _RETURNED.format(reason, ""), tables=tables)
+
+
+WAYS: Mapping[str, Sequence[Way]] = {
+    "the session is idle for too long, or makes room": [
+        Way(
+            it_is_idle,
+            f"{_NOT_OPEN}it was closed, or expired after 1s",
+            kept=_PUT_ASIDE,
+            tables={"sessions": {"idle_timeout": 1.0}},
+        ),
+        Way(it_makes_room, f"{_NOT_OPEN}it was closed, or expired", kept=_PUT_ASIDE, tables={"sessions": {"max": 1}}),
+    ],
+    "the server ends, as when it is replaced": [
+        Way(its_server_is_replaced, _STARTED_AGAIN, _PERHAPS_KILLED, _PUT_ASIDE)
+    ],
+    "the server is killed, or its machine ends": [
+        Way(its_server_is_killed, _STARTED_AGAIN, _PERHAPS_KILLED, process=True)
+    ],
+    "the sandbox is lost: its node, its pod, the engine, the connection to it": [
+        _ended(".*", its_sandbox_is_lost),
+        _ended(".*", its_sandbox_is_lost_in_a_run),
+    ],
+    "the code had to be killed, or used more than its memory, files or time": [
+        _ended("the code was killed", its_code(STUBBORN, timeout=0.5), limits={"grace": 0.2}),
+        _ended("the code was killed", its_code("x = 9; y = b'1' * (1 << 30)")),
+        _ended(
+            "there were more files and folders than allowed",
+            its_code("for n in range(300): open(f'f{n}', 'w').close()"),
+            limits={"files": 200},
+        ),
+        _ended("processes that it left running used the processor after the run's deadline", its_processes_go_on),
+    ],
+    "the interpreter ends, as with `os._exit`": [
+        Way(its_code("x = 9; import os; os._exit(0)"), "variables are lost, files are kept")
+    ],
+    "the session is closed or reset": [Way(it_is_closed, f"{_NOT_OPEN}it was closed"), Way(it_is_reset, "^$")],
+}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a cell promises for one history of the session."""
+
+    left: str
+    """`all`; what the session had after its `last` run, or when it was put aside, `earlier`; `files`, or `nothing`."""
+    aside: bool = False
+    """Whether it had been put aside after its first run."""
+    late: bool = False
+    """Whether it cannot be saved in time."""
+    undo: bool = False
+    """Whether the profile undoes kills."""
+    removed: bool = False
+    """Whether nothing is in the store."""
+
+
+LOST = Promise("nothing")
+LAST_OR_LOST = [Promise("earlier", aside=True), LOST]
+CELLS: Mapping[str, Sequence[Promise]] = {
+    "lost": [LOST],
+    "kept": [Promise("all")],
+    "kept; what is not saved within `save_timeout` is as it was put aside last, or lost": [
+        Promise("all"),
+        Promise("all", aside=True),
+        Promise("earlier", aside=True, late=True),
+        Promise("nothing", late=True),
+    ],
+    "kept, with the same exception for the last run": [Promise("all"), Promise("last", late=True)],
+    "as it was put aside last, or lost": LAST_OR_LOST,
+    "as after the last run, or the one before": [Promise("last"), Promise("last", aside=True)],
+    "lost; with `undo_kills` as it was put aside last": [
+        LOST,
+        Promise("nothing", aside=True),
+        Promise("earlier", aside=True, undo=True),
+        Promise("nothing", undo=True),
+    ],
+    "lost; with `undo_kills` as before the run": [LOST, Promise("last", undo=True)],
+    "variables lost, files kept": [Promise("files"), Promise("files", aside=True)],
+    "lost, and removed from the store": [
+        Promise("nothing", removed=True),
+        Promise("nothing", aside=True, removed=True),
+    ],
+}
+"""What the words of a cell mean."""
+
+
+_STATES = {"all": "{0} {0}", "last": "{0} {0}", "earlier": "1 1", "files": "None {0}", "nothing": "None None"}
+"""What the next call finds in the variable and in the file, by what is left; {0} is the last run."""
+
+
+def promised(row: str) -> Mapping[str, str]:
+    """The cells of a row by column; "the same" means the cell to its left."""
+    cells: dict[str, str] = {}
+    for column, cell in SURVIVAL[row].items():
+        cells[column] = [*cells.values()][-1] if cell == "the same" else cell
+    return cells
+
+
+IN_GATE = {("the server ends, as when it is replaced", "`keep = true`"), ("the sandbox", "with checkpoints")}
+
+
+def cases() -> Iterator[object]:
+    for row in SURVIVAL:
+        for column, cell in promised(row).items():
+            for way in WAYS.get(row, ()):
+                for number, promise in enumerate(CELLS.get(cell, ())):
+                    if promise.aside and column == "`keep = false`":
+                        continue
+                    yield pytest.param(
+                        way,
+                        column,
+                        promise,
+                        id=f"{row}: {way.happens.__name__} {number}, {column}",
+                    )
+
+
+def test_each_cell_of_the_table_is_checked_here() -> None:
+    assert [*WAYS] == [*SURVIVAL]
+    assert {*CELLS} == {cell for row in SURVIVAL for cell in promised(row).values()}
+    assert all([*cells] == [*SETTINGS] for cells in SURVIVAL.values())
+
+
+@pytest.mark.parametrize(("way", "column", "promise"), [*cases()])
+async def test_of_a_session_is_left_what_the_table_says(
+    profile: Profile, backend_name: str, folder: Path, way: Way, column: str, promise: Promise
+) -> None:
+    sessions = {**SETTINGS[column], **way.tables.get("sessions", {}), "undo_kills": promise.undo}
+    tables = {**way.tables, "sessions": {"store": str(folder / "kept"), "save_timeout": 30.0, **sessions}}
+    subject = Subject(changed(profile, **tables), backend_name)
+    if promise.late:
+        way = replace(way, happens=its_server_cannot_save_it)
+        subject.profile = changed(subject.profile, sessions={"save_timeout": 2.0}, limits={"grace": 0.2})
+    async with subject.served():
+        if promise.aside:
+            await subject.start()
+            await subject.work()
+            await subject.end()
+        await subject.start(process=way.process)
+        while subject.runs < 2:
+            await subject.work()
+        await way.happens(subject)
+        found, told = await subject.found()
+        expected = _STATES[promise.left].format(subject.last)
+        assert found == expected, told
+        words = {"all": way.kept, "last": way.returned, "earlier": way.returned}.get(promise.left, way.lost)
+        assert re.search(words, told, re.MULTILINE), told
+        if promise.left in ("last", "earlier"):
+            assert f"after run {expected[0]}, " in told, told
+        if promise.removed and not told:
+            await subject.service.sessions.close(subject.id)
+        if promise.removed:
+            assert not [path for path in Path(subject.profile.sessions.store).rglob("*") if path.is_file()]
