@@ -555,9 +555,10 @@ class Session:
     def drop(self, reason: str, *, by_code: bool = True) -> None:
         """Drops the sandbox with all its state; the next run starts fresh and reports the reason.
 
-        If code had no part in it, it returns to the state that was put aside, if there is one.
+        If code had no part in it, it returns to the state that was put aside, if there is one; also if code had to be
+        killed because the server ends.
         """
-        if by_code and not self._undoes_kills:
+        if by_code and not self._undoes_kills and not self.ending:
             self.put_aside = None
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)

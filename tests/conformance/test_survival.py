@@ -270,8 +270,8 @@ class Promise:
     """`all`; what the session had after its `last` run, or when it was put aside, `earlier`; `files`, or `nothing`."""
     aside: bool = False
     """Whether it had been put aside after its first run."""
-    late: bool = False
-    """Whether it cannot be saved in time."""
+    late: str = ""
+    """Why it cannot be saved in time, if so: its code `goes on`, or `is killed`."""
     undo: bool = False
     """Whether the profile undoes kills."""
     removed: bool = False
@@ -286,10 +286,15 @@ CELLS: Mapping[str, Sequence[Promise]] = {
     "kept; what is not saved within `save_timeout` is as it was put aside last, or lost": [
         Promise("all"),
         Promise("all", aside=True),
-        Promise("earlier", aside=True, late=True),
-        Promise("nothing", late=True),
+        Promise("earlier", aside=True, late="goes on"),
+        Promise("earlier", aside=True, late="is killed"),
+        Promise("nothing", late="goes on"),
     ],
-    "kept, with the same exception for the last run": [Promise("all"), Promise("last", late=True)],
+    "kept, with the same exception for the last run": [
+        Promise("all"),
+        Promise("last", late="goes on"),
+        Promise("last", late="is killed"),
+    ],
     "as it was put aside last, or lost": LAST_OR_LOST,
     "as after the last run, or the one before": [Promise("last"), Promise("last", aside=True)],
     "lost; with `undo_kills` as it was put aside last": [
@@ -353,7 +358,8 @@ async def test_of_a_session_is_left_what_the_table_says(
     subject = Subject(changed(profile, **tables), backend_name)
     if promise.late:
         way = replace(way, happens=its_server_cannot_save_it)
-        subject.profile = changed(subject.profile, sessions={"save_timeout": 2.0}, limits={"grace": 0.2})
+        times = {"goes on": (0.5, 2.0), "is killed": (2.0, 0.2)}[promise.late]
+        subject.profile = changed(subject.profile, sessions={"save_timeout": times[0]}, limits={"grace": times[1]})
     async with subject.served():
         if promise.aside:
             await subject.start()
