@@ -265,8 +265,7 @@ class Session:
             if interpreter.silence:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
-            lost = await self._lease.sandbox.loss()
-            self.drop(lost.cause if lost else "its sandbox ended", by_code=False)
+            self.drop(await _end(self._lease.sandbox), by_code=False)
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
                 await self._remove(name)
@@ -344,8 +343,10 @@ class Session:
         until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
         used, fullness, outside, answers = await self._check(sandbox, before, outcome, until)
         left_alone = outcome.alive or outcome.ended or outcome.floods
-        if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
-            self.drop("the code was killed", by_code=outcome.ending != "lost" or used.oom_kills > 0)
+        if outcome.ending == "lost" and not used.oom_kills:
+            self.drop(await _end(sandbox), by_code=False)
+        elif outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
+            self.drop("the code was killed")
         elif overcrowded(fullness, limits):
             self.drop("there were more files and folders than allowed")
         elif not answers:
@@ -380,7 +381,7 @@ class Session:
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
-            self.drop("its sandbox ended", by_code=False)
+            self.drop(await _end(sandbox), by_code=False)
         elif not outcome.alive and name in self._interpreters:
             with anyio.CancelScope(shield=True):
                 await self._remove(name)
@@ -578,6 +579,12 @@ class Session:
         return SessionInfo(
             self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
         )
+
+
+async def _end(sandbox: Sandbox) -> str:
+    """What ended a sandbox, as far as its engine tells."""
+    lost = await sandbox.loss()
+    return lost.cause if lost else "its sandbox ended"
 
 
 def _end_of(name: str) -> Loss:
