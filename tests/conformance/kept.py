@@ -74,7 +74,8 @@ async def end_from_outside(service: Service, session_id: str, backend: str) -> N
         space = (await sandbox.run(["readlink", "/proc/self/ns/pid"], {"PATH": PATH})).stdout.decode().strip()
         await anyio.to_thread.run_sync(_kill_in, space)
     elif backend == "kubernetes":
-        await anyio.to_thread.run_sync(cluster().delete_namespaced_pod, sandbox.id, "default")
+        with cluster().api_client:  # a later request opens another connection
+            await anyio.to_thread.run_sync(cluster().delete_namespaced_pod, sandbox.id, "default")
     else:
         with closing(client(address(backend))) as engine:
             await anyio.to_thread.run_sync(engine.kill, sandbox.id)
