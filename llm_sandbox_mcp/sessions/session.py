@@ -187,8 +187,7 @@ class Session(InTurn):
             if interpreter.silence:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
-            lost = await self._lease.sandbox.loss()
-            self.drop(lost.cause if lost else "its sandbox ended", by_code=False)
+            self.drop(await _end(self._lease.sandbox), by_code=False)
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
                 await self._remove(name)
@@ -263,8 +262,10 @@ class Session(InTurn):
         until = max(anyio.current_time(), sent_at + request.timeout + limits.grace) + _LAST_CHECK
         used, fullness, outside, answers = await self._check(sandbox, before, outcome, until)
         left_alone = outcome.alive or outcome.ended or outcome.floods
-        if outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
-            self.drop("the code was killed", by_code=outcome.ending != "lost" or used.oom_kills > 0)
+        if outcome.ending == "lost" and not used.oom_kills:
+            self.drop(await _end(sandbox), by_code=False)
+        elif outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
+            self.drop("the code was killed")
         elif overcrowded(fullness, limits):
             self.drop("there were more files and folders than allowed")
         elif not answers:
@@ -299,7 +300,7 @@ class Session(InTurn):
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
-            self.drop("its sandbox ended", by_code=False)
+            self.drop(await _end(sandbox), by_code=False)
         elif not outcome.alive and name in self._interpreters:
             with anyio.CancelScope(shield=True):
                 await self._remove(name)
@@ -436,9 +437,10 @@ class Session(InTurn):
     def drop(self, reason: str, *, by_code: bool = True) -> None:
         """Drops the sandbox with all its state; the next run starts fresh and reports the reason.
 
-        If code had no part in it, it returns to the state that was put aside, if there is one.
+        If code had no part in it, it returns to the state that was put aside, if there is one; also if code had to be
+        killed because the server ends.
         """
-        if by_code and not self._undoes_kills:
+        if by_code and not self._undoes_kills and not self.ending:
             self.put_aside = None
         if self._lease is not None:
             self._overtime.forget(self._lease.sandbox)
@@ -458,3 +460,9 @@ class Session(InTurn):
         return SessionInfo(
             self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
         )
+
+
+async def _end(sandbox: Sandbox) -> str:
+    """What ended a sandbox, as far as its engine tells."""
+    lost = await sandbox.loss()
+    return lost.cause if lost else "its sandbox ended"

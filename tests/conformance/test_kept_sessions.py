@@ -1,72 +1,27 @@
 """Sessions that are put aside, and opened again by their ids, on every backend."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 
 from llm_sandbox_mcp import Profile
-from llm_sandbox_mcp.base.errors import SandboxLost, UnknownSession, UnknownState
+from llm_sandbox_mcp.base.errors import UnknownSession
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN, USER
-from llm_sandbox_mcp.base.results import Execution
-from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.service.ask import Ask
-from llm_sandbox_mcp.state.opening import kept_sessions
-from llm_sandbox_mcp.testing.asking import execute, session_of
+from llm_sandbox_mcp.testing.asking import execute
 from llm_sandbox_mcp.testing.profiles import MIB, changed
-from llm_sandbox_mcp.wiring import open_service
 
-from ..containers.engines import until
+from .kept import lose_sandbox, notes, put_aside, saved, serving
 from .test_saved_sessions import VARIABLES
 
 pytestmark = pytest.mark.anyio
-
-LIMIT = 120
-"""Seconds for one test; its longest waits are for a pod."""
 
 
 @pytest.fixture
 def changes(folder: Path) -> dict[str, Mapping[str, object]]:
     return {"sessions": {"keep": True, "store": str(folder / "kept"), "save_timeout": 30.0}}
-
-
-@asynccontextmanager
-async def serving(profile: Profile, **sessions: object) -> AsyncIterator[Service]:
-    """A server, which ends with the scope as one that is asked to end."""
-    with anyio.fail_after(LIMIT):
-        async with open_service(changed(profile, sessions=sessions)) as service:
-            yield service
-
-
-async def put_aside(service: Service, session_id: str) -> None:
-    """Waits until a session is no longer live."""
-    await until(lambda: not service.sessions.is_open(session_id), LIMIT)
-
-
-async def saved(service: Service, session_id: str, runs: int) -> None:
-    """Waits until a session is saved as it is after so many runs."""
-    kept = kept_sessions(service.profile.sessions, Path(service.profile.sessions.store))
-    while True:
-        try:
-            async with kept.reading(USER, session_id) as (reader, _):
-                if reader.manifest.runs >= runs:
-                    return
-        except UnknownState:
-            pass
-        await anyio.sleep(0.01)
-
-
-async def lose_sandbox(service: Service, session_id: str) -> None:
-    """Ends the sandbox of a session from outside, as an engine that fails does."""
-    sandbox = await (await session_of(service, session_id)).sandbox()
-    await sandbox.kill()
-    await until(lambda: not sandbox.alive, LIMIT)
-
-
-def notes(run: Execution, code: str) -> list[str]:
-    return [note for note in run.notes if note.code == code]
 
 
 @pytest.mark.parametrize("language", VARIABLES)
@@ -164,11 +119,11 @@ async def test_after_each_run_what_changed_is_saved_and_a_lost_sandbox_returns_t
             run = await execute(service, code, session_id=session_id)
             assert (run.status, notes(run, "started_fresh")) == ("ok", []), run
             session_id = run.session_id
-            await saved(service, session_id, number)
+            await saved(service.profile, session_id, number)
         before = (await execute(service, STATE, session_id=session_id)).result
         assert before is not None
         assert "a file now" in before
-        await saved(service, session_id, len(CHANGES) + 1)
+        await saved(service.profile, session_id, len(CHANGES) + 1)
         await lose_sandbox(service, session_id)
         again = await execute(service, STATE, session_id=session_id)
         assert again.result == before
@@ -176,89 +131,6 @@ async def test_after_each_run_what_changed_is_saved_and_a_lost_sandbox_returns_t
         assert f"after run {len(CHANGES) + 1}, " in note
         assert "what came after that is lost" in note
         assert not notes(again, "started_fresh")
-
-
-async def test_a_server_that_is_killed_loses_no_more_than_what_it_says(profile: Profile, folder: Path) -> None:
-    async with serving(profile, checkpoint="run") as service:
-        session_id = (await execute(service, "x = 1")).session_id
-        await saved(service, session_id, 1)
-        await execute(service, "x = 2", session_id=session_id)
-        await saved(service, session_id, 2)
-        # What a killed server leaves: the store as it is now.
-        others = changed(service.profile, sessions={"store": str(folder / "others")})
-        await anyio.to_thread.run_sync(copy, Path(profile.sessions.store), folder / "others")
-    async with serving(others) as service:
-        again = await execute(service, "x", session_id=session_id)
-        assert again.result == "2"
-        [note] = notes(again, "opened_again")
-        assert note.startswith("its server was killed, or still has it; the session is as it was ")
-        assert "after run 2, " in note
-        assert "what came after that, if anything, is lost" in note
-
-
-def copy(source: Path, target: Path) -> None:
-    """A copy of a folder, as it is at one moment as far as whoever writes there uses new names."""
-    import shutil
-
-    shutil.copytree(source, target)
-
-
-async def test_without_checkpoints_a_lost_sandbox_returns_to_what_was_put_aside_last(profile: Profile) -> None:
-    async with serving(profile) as service:
-        session_id = (await execute(service, "x = 1")).session_id
-        await lose_sandbox(service, session_id)
-        again = await execute(service, "x = 10", session_id=session_id)
-        assert notes(again, "started_fresh")
-    async with serving(profile) as service:
-        await execute(service, "x += 1", session_id=session_id)
-        await lose_sandbox(service, session_id)
-        again = await execute(service, "x", session_id=session_id)
-        assert again.result == "10"
-        assert [note for note in notes(again, "opened_again") if "what came after that is lost" in note]
-
-
-KILLED = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-
-
-@pytest.mark.parametrize("undo", [False, True])
-async def test_code_that_is_killed_costs_its_session_unless_the_profile_undoes_that(
-    profile: Profile, undo: bool
-) -> None:
-    quick = changed(profile, limits={"grace": 0.2})
-    async with serving(quick, checkpoint="run", undo_kills=undo) as service:
-        session_id = (await execute(service, "x = 1")).session_id
-        await saved(service, session_id, 1)
-        killed = await execute(service, KILLED, session_id=session_id, timeout=0.5)
-        assert killed.status == "timeout"
-        again = await execute(service, "globals().get('x')", session_id=session_id)
-        assert again.result == ("1" if undo else None)
-        assert bool(notes(again, "opened_again")) is undo
-        assert bool(notes(again, "started_fresh")) is not undo
-
-
-async def test_a_sandbox_that_is_lost_while_code_runs_ends_the_run_and_the_next_one_finds_the_last_state(
-    profile: Profile,
-) -> None:
-    async with serving(profile, checkpoint="run") as service:
-        session_id = (await execute(service, "x = 1")).session_id
-        await saved(service, session_id, 1)
-        began = anyio.Event()
-
-        async def heard(_stream: str, _text: str) -> None:
-            began.set()
-
-        async def run() -> None:
-            with pytest.raises(SandboxLost):
-                await execute(
-                    service, "x = 2\nprint(1)\nimport time\ntime.sleep(60)", session_id=session_id, on_output=heard
-                )
-
-        sandbox = await (await session_of(service, session_id)).sandbox()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
-            await began.wait()
-            await sandbox.kill()
-        assert (await execute(service, "x", session_id=session_id)).result == "1"
 
 
 async def test_a_session_that_does_not_fit_todays_profile_is_refused_by_name_and_stays(profile: Profile) -> None:
@@ -321,10 +193,10 @@ async def test_the_last_state_has_what_is_hard_to_see(profile: Profile, backend_
     first, change, look = HARD[what]
     async with serving(profile, checkpoint="run") as service:
         session_id = (await execute(service, first)).session_id
-        await saved(service, session_id, 1)
+        await saved(service.profile, session_id, 1)
         for number in range(12 if "large" in what else 1):
             assert (await execute(service, change, session_id=session_id)).status == "ok"
-            await saved(service, session_id, number + 2)
+            await saved(service.profile, session_id, number + 2)
         before = (await execute(service, look, session_id=session_id)).result
         assert before is not None
         await lose_sandbox(service, session_id)
@@ -344,21 +216,21 @@ os.mkfifo(place)
     async with serving(changed(profile, sessions={"max": 8}), checkpoint="run") as service:
         for _ in range(4):
             hostile = (await execute(service, "1")).session_id
-            await saved(service, hostile, 1)
+            await saved(service.profile, hostile, 1)
             await execute(service, code, session_id=hostile)
         other = (await execute(service, "x = 1")).session_id
-        await saved(service, other, 1)
+        await saved(service.profile, other, 1)
 
 
 async def test_two_servers_that_have_the_same_session_never_mix_it(profile: Profile) -> None:
     async with serving(profile, checkpoint="run") as one, serving(profile, checkpoint="run") as two:
         session_id = (await execute(one, "x = ['one']; open('f', 'w').write('one')")).session_id
-        await saved(one, session_id, 1)
+        await saved(one.profile, session_id, 1)
         await execute(two, "x.append('two'); open('f', 'w').write('two')", session_id=session_id)
-        await saved(two, session_id, 2)
+        await saved(two.profile, session_id, 2)
         await execute(one, "x.append('one'); open('f', 'a').write('one')", session_id=session_id)
         await execute(one, "y = 1", session_id=session_id)
-        await saved(one, session_id, 3)
+        await saved(one.profile, session_id, 3)
         await lose_sandbox(two, session_id)
         again = await execute(two, "x, open('f').read()", session_id=session_id)
         assert again.result == "(['one', 'one'], 'oneone')"

@@ -94,7 +94,7 @@ async def test_ids_cannot_be_guessed_from_others(service: Service) -> None:
 
 
 LOSSES = {
-    "the sandbox ended": ("die", "the code was killed; variables and files are lost"),
+    "the sandbox ended": ("die", "its sandbox ended; variables and files are lost"),
     "the code was killed": ("deaf\nsleep 1000", "the code was killed; variables and files are lost"),
     "the interpreter ended": ("exit 3", "the interpreter of script ended; its variables are lost, files are kept"),
 }
