@@ -55,6 +55,8 @@ class Keeping:
         self._failing = WeakSet[Session]()
         """The sessions whose last checkpoint failed."""
         self._ended = False
+        self._going_on = set[anyio.CancelScope]()
+        """What is finished although nobody waits for it any more, but not after the time at the end of the server."""
         if self._on:
             self._live.put_aside = self._put_aside
         if self._checkpoints is not None:
@@ -133,6 +135,8 @@ class Keeping:
                     for session in sessions:
                         tasks.start_soon(self._save_last, session, waiting, saved)
                 timer.cancel_scope.cancel()
+        for other in self._going_on:
+            other.cancel()
         if scope.cancelled_caught:
             left, seconds = len(sessions) - len(saved), format_duration(self._seconds)
             _log.warning(
@@ -240,8 +244,12 @@ class Keeping:
                 opened = await self._contents.read(session, sandbox, reader, on_progress)
         except (BadState, UnknownState) as error:
             raise _unusable(error) from error
-        with anyio.CancelScope(shield=True):  # nothing is lost of what is open
-            await self._go_on(session)
+        with anyio.CancelScope(shield=True) as scope:  # nothing is lost of what is open
+            self._going_on.add(scope)
+            try:
+                await self._go_on(session)
+            finally:
+                self._going_on.discard(scope)
         return _notes(opened, reader.manifest, loss, ended, anyio.current_time() - began)
 
     async def _go_on(self, session: Session) -> None:

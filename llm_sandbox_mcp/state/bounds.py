@@ -54,8 +54,8 @@ class Pruner:
         self._bounds = bounds
         self._of = of
         self._describes = describes
-        self._created: dict[str, dict[Entry, datetime]] = {}
-        """When those in a space were saved whose manifests have been read before."""
+        self._created: dict[str, dict[Entry, datetime | None]] = {}
+        """When those in a space were saved whose manifests have been read before; None for what cannot be read."""
 
     async def use(self, space: str) -> str:
         """How much there is, against the bounds, in words."""
@@ -84,8 +84,9 @@ class Pruner:
         for entry in entries:
             states[self._of(entry.name)].append(entry)
         for entry, at in created.items():
-            name, age = self._of(entry.name), (now - at).total_seconds()
-            ages[name] = min(age, ages.get(name, age))
+            if at is not None:
+                name, age = self._of(entry.name), (now - at).total_seconds()
+                ages[name] = min(age, ages.get(name, age))
         number = size = 0
         for name in sorted(ages, key=lambda name: (name != latest, ages[name])):
             number, size = number + 1, size + sum(entry.size for entry in states[name])
@@ -99,8 +100,8 @@ class Pruner:
             if not await self._store.remove(space, entry.name, entry.tag):
                 return
 
-    async def _read(self, space: str, entries: list[Entry]) -> dict[Entry, datetime]:
-        found, limiter = dict[Entry, datetime](), anyio.CapacityLimiter(AT_ONCE)
+    async def _read(self, space: str, entries: list[Entry]) -> dict[Entry, datetime | None]:
+        found, limiter = dict[Entry, datetime | None](), anyio.CapacityLimiter(AT_ONCE)
 
         async def read(entry: Entry) -> None:
             try:
@@ -108,7 +109,9 @@ class Pruner:
                     if source is not None:  # it was not removed meanwhile
                         manifest = await read_manifest(source, entry.name)
                         found[Entry(entry.name, source.size, source.tag)] = manifest.created
-            except (BadState, StoreFailed):
+            except BadState:
+                found[entry] = None
+            except StoreFailed:
                 pass
 
         async with open_tasks() as tasks:

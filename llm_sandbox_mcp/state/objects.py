@@ -120,15 +120,18 @@ class ObjectStore(Store):
 
     async def _put(self, path: str, content: bytes | AsyncIterator[bytes]) -> None:
         in_parts = not isinstance(content, bytes)
-        with self.failing(bounded=not in_parts):
-            await obstore.put_async(
-                self._bucket,
-                path,
-                content,
-                use_multipart=in_parts,
-                chunk_size=PART,
-                max_concurrency=_PARTS_AT_ONCE,
-            )
+        try:
+            with self.failing(bounded=not in_parts):
+                await obstore.put_async(
+                    self._bucket,
+                    path,
+                    content,
+                    use_multipart=in_parts,
+                    chunk_size=PART,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+        except FileNotFoundError as error:  # the parts: the bucket has removed them, or an answer was lost
+            raise self._failed(error) from error
 
     async def _open(self, path: str) -> Source | None:
         try:

@@ -401,6 +401,33 @@ async def test_a_save_that_hangs_does_not_hold_up_the_end_and_leaves_the_older_s
         assert found.result == "1" and "what came after that, if anything, is lost" in found.notes[0]
 
 
+async def test_a_session_whose_opening_hangs_does_not_hold_up_the_end_and_is_as_it_was(
+    service: Service, store: MemoryStore, profile: Profile
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await put_aside(service, session)
+    gate, given_up = Gate(store.steps, "rename"), anyio.Event()
+
+    async def use() -> None:
+        try:
+            await run(service, "get x", session_id=session)
+        finally:
+            given_up.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(use)
+        await gate.reached.wait()
+        await service.keeping.end()
+        tasks.cancel_scope.cancel()
+        with anyio.move_on_after(60, shield=True) as late:
+            await given_up.wait()
+        gate.opened.set()
+    assert not late.cancelled_caught
+    store.steps.before = None
+    async with another_server(profile, store) as other:
+        assert (await run(other, "get x", session_id=session)).result == "1"
+
+
 @pytest.mark.parametrize("changes", [{"sessions": {"max": 12}}])
 @pytest.mark.parametrize("point", ["save variables", "pack", "complete", "completed", *DESCRIBED])
 async def test_a_server_that_ends_while_many_sessions_are_put_aside_saves_them_all(

@@ -1,7 +1,8 @@
 """The saved sessions of all callers: whose they are, what they may be called, how many stay, and what cannot be opened."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from llm_sandbox_mcp.state.encoding import CHUNK, HEAD, Encoder, Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
 from llm_sandbox_mcp.state.saved import SavedSessions, checked_name
+from llm_sandbox_mcp.state.store import Source
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +168,28 @@ async def test_beyond_the_bytes_the_oldest_go(tmp_path: Path) -> None:
     for number in range(3):
         await save(saved, f"s{number}", content, created=NOW + timedelta(seconds=number))
     assert await names(saved) == ["s2", "s1"]
+
+
+async def test_what_cannot_be_read_is_tried_once_and_again_when_another_is_in_its_place(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    class Watched(FolderStore):
+        @asynccontextmanager
+        async def open(self, owner: str, name: str) -> AsyncIterator[Source | None]:
+            opened.append(name)
+            async with super().open(owner, name) as source:
+                yield source
+
+    saved = SavedSessions(Watched(tmp_path), Bounds(2, 1 << 30, 1e9))
+    await save(saved, "geo")
+    file = next(tmp_path.rglob("*.state")).with_stem("odd")
+    file.write_bytes(b"what no server wrote")
+    for number in range(3):
+        await save(saved, f"s{number}")
+    assert opened.count("odd") == 1
+    file.with_stem("s2").replace(file)
+    await save(saved, "last")
+    assert opened.count("odd") == 2
 
 
 async def test_one_that_is_larger_than_all_may_be_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
