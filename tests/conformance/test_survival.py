@@ -1,4 +1,7 @@
-"""What becomes of a session, as the table in `docs/pages/kept-sessions.md` says: cell by cell, on every backend."""
+"""What becomes of a session, as the table in `docs/pages/kept-sessions.md` says: cell by cell, on every backend.
+
+It takes more than a minute, as each case has servers of its own, some in processes of their own.
+"""
 
 import itertools
 import re
@@ -254,6 +257,8 @@ def cases() -> Iterator[object]:
             promises = [one for one in CELLS.get(cell, ()) if column != "`keep = false`" or not one.aside]
             for way, (number, promise) in itertools.product(WAYS.get(row, ()), enumerate(promises)):
                 marks = [] if (way.name, column) in IN_GATE and not number else [_ONLY_IN_ALL]
+                if way.process and number:
+                    marks = [pytest.mark.only_in_all]
                 yield pytest.param(way, column, promise, id=f"{way.name}, {column} {number}", marks=marks)
 
 
