@@ -88,6 +88,12 @@ def _place(value: str) -> str:
     return value.rstrip("/")
 
 
+def _key_file(value: str) -> str:
+    if re.fullmatch("[0-9A-Fa-f]{64}", value):
+        raise ValueError("must be the path of a file with the key, not the key")  # which no message shows
+    return absolute_if_any(value)
+
+
 class SessionLimits(Section):
     """How many sessions can exist, and for how long, live and saved."""
 
@@ -95,7 +101,7 @@ class SessionLimits(Section):
     idle_timeout: PositiveDuration
     starts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     store: Annotated[str, AfterValidator(_place)]
-    key_file: OptionalPath
+    key_file: Annotated[str, AfterValidator(_key_file)]
     saved: PositiveInt
     saved_size: PositiveSize
     saved_age: PositiveDuration

@@ -3,7 +3,12 @@
 Credentials and endpoint are those of the server's environment, as for every program that uses such a store.
 """
 
+import atexit
 import logging
+import re
+import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -31,15 +36,22 @@ _PATIENCE = 30.0
 """Seconds for one operation, with its retries."""
 _RETRYING = timedelta(seconds=10)
 _RETRIES = 3
+_ENDING = 1.0
+"""Seconds that the end of the program waits for threads of the library."""
 _FIRST_READ = 256 << 10
 """Bytes that are read with an object's size: most objects have no more."""
 _AHEAD = 2 << 20
 """Bytes that are read at once later: a request takes as long as this."""
 _PARTS_AT_ONCE = 2
-_STEP = "use s3://BUCKET/PREFIX"
+_STEP = "use s3://BUCKET/PREFIX, with credentials in the server's environment"
 _REPLACED = "the saved session was replaced or removed while it was read", "try again"
 _NO_BUCKET = "NoSuchBucket"
 _FORBIDDEN = "403 Forbidden"
+_ASKS_FOR_A_ROLE = re.compile(r"performing (?:GET|PUT) \S+/latest/(?:api/token|meta-data)")
+"""A request for credentials to the machine's cloud, which follows if the environment has none."""
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_PANIC = "RustPanic"
+"""What the library raises for an endpoint that is no URL, and what else it does not expect; nobody can import it."""
 _NO_RANGE = "non-partial response"
 _END = ".state"
 _SHOWN = 300
@@ -159,7 +171,9 @@ class ObjectStore(Store):
             if _NO_BUCKET not in str(error):
                 raise
             raise self._failed(error) from error
-        except (exceptions.BaseError, ValueError) as error:
+        except Exception as error:
+            if not isinstance(error, (exceptions.BaseError, ValueError)) and type(error).__name__ != _PANIC:
+                raise
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StoreFailed:
@@ -168,11 +182,16 @@ class ObjectStore(Store):
         if _NO_BUCKET in text:
             step = "make the bucket, or correct sessions.store in the profile"
             return StoreFailed(f"the place for saved sessions, {self.place}, does not exist", step)
+        if _ASKS_FOR_A_ROLE.search(text):
+            cause = f"there are no credentials for the place for saved sessions, {self.place}"
+            step = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the server's environment"
+            return StoreFailed(cause, step)
         cause = f"the place for saved sessions, {self.place}, cannot be used: {_shown(text)}"
         refused = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
         if refused or _FORBIDDEN in text:
             return StoreFailed(cause, "check the credentials in the server's environment")
-        return StoreFailed(cause, "check sessions.store in the profile, and the endpoint in the server's environment")
+        step = "check sessions.store in the profile, and AWS_ENDPOINT_URL=https://HOST in the server's environment"
+        return StoreFailed(cause, step)
 
     def _silent(self) -> StoreFailed:
         return StoreFailed(f"the place for saved sessions, {self.place}, does not answer", "try again later")
@@ -255,7 +274,9 @@ def _tag(meta: "ObjectMeta") -> str:
 
 def _shown(error: str) -> str:
     """The cause in what the library says of an error: without the request, and what follows it for its developers."""
-    return one_line(error.partition("\n")[0].rpartition(" - ")[2].partition(": <")[0])[:_SHOWN]
+    cause = error.partition("\n")[0].rpartition(" - ")[2].partition(": <")[0]
+    code = _CODE.search(error)
+    return one_line(f"{cause}, {code[1]}" if code else cause)[:_SHOWN]
 
 
 def _bucket(place: str) -> "Bucket":
@@ -269,3 +290,18 @@ def _bucket(place: str) -> "Bucket":
         )
     except (exceptions.BaseError, ValueError) as error:
         raise ProfileError(f"{place} cannot be used: {_shown(str(error))}", _STEP, key="sessions.store") from error
+
+
+def _let_threads_end() -> None:
+    """Waits until no thread of the library runs Python.
+
+    One that wakes the event loop can still be in Python when the program ends; before Python 3.14, that aborts it.
+    """
+    end = time.monotonic() + _ENDING
+    while sys._current_frames().keys() - {thread.ident for thread in threading.enumerate()}:
+        if time.monotonic() > end:
+            return
+        time.sleep(0.001)
+
+
+atexit.register(_let_threads_end)

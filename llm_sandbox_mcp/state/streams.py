@@ -21,7 +21,7 @@ _AT_ONCE = 256 << 10
 """Bytes that are read or written at once, at least if there are as many."""
 _FIRST_READ = 16 << 10
 """Bytes at the end of a state, in which most manifests are."""
-_UNSEAL = "the operator can name the key that it was saved with, sessions.key_file in the profile"
+_UNSEAL = "the operator can set sessions.key_file in the profile as it was when this was saved, or delete it"
 
 Chunks = AsyncIterator[bytes]
 

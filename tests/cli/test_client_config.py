@@ -236,3 +236,10 @@ def test_folders_are_carried_with_their_whole_paths(home: Home) -> None:
     refused = home.config("zed", "--folder", "absent")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == f"llm-sandbox-mcp: --folder: {project}/absent is no folder; make it, or name another one\n"
+
+
+def test_a_store_that_needs_variables_is_named_since_hosts_pass_on_none(home: Home) -> None:
+    (home.folder / "project/mine.toml").write_text('[sessions]\nstore = "s3://bucket/some"\n')
+    said = home.config("claude-desktop", "--profile", "mine.toml").stderr
+    assert "\ns3://bucket/some: many hosts pass on none of their variables; add " in said
+    assert "variables" not in home.config("claude-desktop").stderr

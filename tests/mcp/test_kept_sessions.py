@@ -366,6 +366,15 @@ async def test_a_store_that_fails_does_not_keep_the_server_from_ending(
     assert code == 0
 
 
+async def test_a_store_that_fails_costs_nobody_the_list_of_live_sessions(place: Path, era: str) -> None:
+    async with host(place / "profile.toml", era) as first:
+        session_id = await opened(first.client, "number = 6")
+        is_file(place / "saved")
+        listed = text(await call(first.client, MANAGE, action="list"))
+        assert session_id in listed
+        assert f"put aside: unknown, as the folder for saved sessions, {place / 'saved'}, cannot be used: " in listed
+
+
 async def ended_in_time(server: Host) -> int:
     with anyio.fail_after(SOON):
         return await server.end("input")

@@ -1,7 +1,10 @@
 """Object stores that are wrong, silent or gone: an error in bounded time, which names the place and says what to do."""
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from llm_sandbox_mcp.base.errors import StoreFailed
+from llm_sandbox_mcp.base.errors import ProfileError, StoreFailed
 from llm_sandbox_mcp.state import objects
 from llm_sandbox_mcp.state.objects import ObjectStore
 
@@ -94,6 +97,57 @@ async def test_wrong_credentials_are_named(client: Client, server: ObjectServer,
     store = client(server.url, secret="another")
     await fails(WORKS[work](store), "check the credentials in the server's environment")
     assert server.there("some") == []
+
+
+async def test_why_credentials_are_refused_is_said_as_the_server_says_it(client: Client, server: ObjectServer) -> None:
+    await fails(client(server.url, secret="another").entries("me"), "403 Forbidden, SignatureDoesNotMatch; check the")
+
+
+@pytest.mark.parametrize("work", [work for work in WORKS if work != "write in parts"])
+@pytest.mark.parametrize("endpoint", ["", "localhost:9000"])
+async def test_an_endpoint_that_is_no_url_is_named(client: Client, endpoint: str, work: str) -> None:
+    await fails(WORKS[work](client(endpoint)), "cannot be used: .*; check .* AWS_ENDPOINT_URL=https://HOST")
+
+
+async def test_credentials_that_are_nowhere_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    store = ObjectStore("s3://sessions/some")
+    await fails(store.entries("me"), "there are no credentials for .*; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+
+
+def test_one_half_of_the_credentials_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(ProfileError, match=r"Missing AccessKeyId; .* with credentials in the server's environment"):
+        ObjectStore("s3://sessions/some")
+
+
+LATE = """
+import asyncio.selector_events, threading, anyio
+from llm_sandbox_mcp.state.objects import ObjectStore
+
+wake = asyncio.selector_events.BaseSelectorEventLoop._write_to_self
+
+def wake_late(self):
+    wake(self)
+    if threading.get_ident() != threading.main_thread().ident:
+        for _ in range(2000):
+            threading.Event().wait(0.0001)
+
+asyncio.selector_events.BaseSelectorEventLoop._write_to_self = wake_late
+anyio.run(ObjectStore("s3://sessions/some").entries, "me")
+"""
+"""A program that ends while a thread of the library is still waking its event loop."""
+
+
+async def test_a_program_that_ends_right_after_its_last_request_is_not_aborted(server: ObjectServer) -> None:
+    done = await anyio.run_process(
+        [sys.executable, "-c", LATE], env={**os.environ, **server.variables()}, check=False, stdin=subprocess.DEVNULL
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("on", ["on_moto", "on_rclone"])

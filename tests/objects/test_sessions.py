@@ -92,7 +92,27 @@ async def test_without_the_key_a_session_is_not_opened_and_stays(profile: Profil
             await session.run("x = 6")
             await session.save("geo")
         async with Sandboxes(changed(profile, sessions={"key_file": ""})) as second:
-            with pytest.raises(Exception, match="is encrypted; the operator can name the key"):
+            with pytest.raises(Exception, match=r"is encrypted; the operator can set sessions\.key_file"):
+                async with second.open("geo"):
+                    pass
+        async with Sandboxes(profile) as third, third.open("geo") as session:
+            assert (await session.run("x")).result == "6"
+
+
+@pytest.mark.parametrize("profile", ["plain"], indirect=True)
+async def test_what_was_saved_before_there_was_a_key_is_not_opened_with_one_and_stays(
+    profile: Profile, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(f"{secrets.token_hex(32)}\n")
+    with anyio.fail_after(LIMIT):
+        async with Sandboxes(profile) as first, first.session() as session:
+            await session.run("x = 6")
+            await session.save("geo")
+        async with Sandboxes(changed(profile, sessions={"key_file": str(key)})) as second:
+            with pytest.raises(
+                Exception, match=r"is not encrypted.*; the operator can set sessions\.key_file .* as it was"
+            ):
                 async with second.open("geo"):
                     pass
         async with Sandboxes(profile) as third, third.open("geo") as session:

@@ -18,6 +18,10 @@ from .hosts import host
 from .replacing import replace
 from .starting import starting_command
 
+_VARIABLES = (
+    "many hosts pass on none of their variables; add those of the store, such as AWS_ACCESS_KEY_ID, to the entry"
+)
+
 
 def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints the entry on stdout, so that it can be piped, and on stderr where to put it; or writes it there."""
@@ -28,7 +32,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     decided = load_profile(profile)
     engines = candidates(decided.backend.name)
     extras = [name for name in engines if name in BACKENDS and name != "embedded"]
-    start = starting_command([*extras, *["object-store"] * ("://" in decided.sessions.store)])
+    in_objects = "://" in decided.sessions.store
+    start = starting_command([*extras, *["object-store"] * in_objects])
     command, *arguments = start
     if profile:
         arguments += ["--profile", str(Path(profile).absolute()) if Path(profile).is_file() else profile]
@@ -43,6 +48,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         sys.stdout.write(with_entry("", chosen.format, table, name, entry))
         sys.stdout.flush()
     sys.stderr.write(f"{one_line(said)}; then {chosen.then}\n")
+    if in_objects:
+        sys.stderr.write(f"{decided.sessions.store}: {_VARIABLES}\n")
     # The images of an engine have their libraries.
     return offer(options, environ, decided, start) if options.write and "embedded" in engines else 0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from mcp.types import CallToolResult
 
-from ...base.errors import InvalidArgument
+from ...base.errors import InvalidArgument, StoreFailed
 from ...base.messages import Note
 from ...base.results import SessionInfo
 from ...service import Service
@@ -26,8 +26,7 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     """What was done, with the session as it is now. `alone`: there is only one client."""
     action, session_id = arguments.action, arguments.session_id
     if action == "list":
-        aside = await service.keeping.number(principal_of(ctx.request))
-        return _list(service, _visible(service, alone, ctx, session_id), aside)
+        return _list(service, _visible(service, alone, ctx, session_id), await _aside(service, ctx))
     if action in ("wait", "read", "cancel"):
         return await _manage_work(service, ctx, arguments)
     if action in SAVED_ACTIONS:
@@ -54,11 +53,20 @@ async def manage_session(service: Service, alone: bool, ctx: Context, arguments:
     return success("\n".join(lines), _managed(service, action, session_id, notes=[*map(in_words, notes)]))
 
 
-def _list(service: Service, infos: list[SessionInfo], aside: int) -> CallToolResult:
+async def _aside(service: Service, ctx: Context) -> str:
+    """A line about the sessions that are put aside, if there are any."""
+    try:
+        number = await service.keeping.number(principal_of(ctx.request))
+    except StoreFailed as error:  # which costs nobody the list of the others
+        return f"put aside: unknown, as {error}"
+    return f"put aside: {number}; a call with the session_id of one opens it again" if number else ""
+
+
+def _list(service: Service, infos: list[SessionInfo], aside: str) -> CallToolResult:
     sessions, pool = [_item(service, info) for info in infos], _pool(service)
     lines = [_describe(service, session) for session in sessions] or ["no sessions"]
     if aside:
-        lines.append(f"put aside: {aside}; a call with the session_id of one opens it again")
+        lines.append(aside)
     lines.append(f"sandboxes: {pool['leased']} in use, {pool['warm']} warm, {pool['max']} at most")
     return success("\n".join(lines), _managed(service, "list", sessions=sessions))
 

@@ -79,6 +79,14 @@ def test_a_key_file_that_has_no_key_is_refused_and_not_shown(content: str | None
     assert not content or not content.strip() or content.strip()[:8] not in str(refused.value)
 
 
+def test_a_key_in_the_place_of_its_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'[sessions]\nkey_file = "{KEY}"\n')
+    with pytest.raises(ProfileError, match=r"sessions\.key_file: must be the path of a file") as refused:
+        load_profile(str(file))
+    assert KEY[:8] not in str(refused.value)
+
+
 def test_an_object_store_without_its_library_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
