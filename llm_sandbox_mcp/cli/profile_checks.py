@@ -75,7 +75,9 @@ def _folders(profile: Profile) -> Iterator[ProfileError]:
     for number, opened in enumerate(profile.files.opened):
         if problem := opened.problem:
             yield profile.mistake(f"files.folders.{number}", *problem)
-    for key, folder in (("server.cache", profile.server.cache), ("server.runtime", profile.server.runtime)):
+    store = "" if "://" in profile.sessions.store else profile.sessions.store
+    named = {"server.cache": profile.server.cache, "server.runtime": profile.server.runtime, "sessions.store": store}
+    for key, folder in named.items():
         if folder and not can_be_used(Path(folder)):
             yield profile.mistake(key, f"{folder} cannot be written", "correct the path, or make it writable")
 

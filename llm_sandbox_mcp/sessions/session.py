@@ -10,7 +10,7 @@ import anyio
 from ..backends import copying
 from ..backends.base import Fullness, Sandbox, Usage
 from ..backends.layout import FIGURES
-from ..base.errors import EngineSilent, EngineUnavailable, SandboxLost
+from ..base.errors import EngineSilent, EngineUnavailable, OutOfMemory, SandboxLost
 from ..base.messages import Note
 from ..base.policy import Policy
 from ..base.principal import Principal
@@ -187,7 +187,7 @@ class Session(InTurn):
             if interpreter.silence:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
-            self.drop(await _end(self._lease.sandbox), by_code=False)
+            await self._drop_lost(self._lease.sandbox)
         for name, interpreter in list(self._interpreters.items()):
             if not interpreter.running:
                 await self._remove(name)
@@ -263,7 +263,7 @@ class Session(InTurn):
         used, fullness, outside, answers = await self._check(sandbox, before, outcome, until)
         left_alone = outcome.alive or outcome.ended or outcome.floods
         if outcome.ending == "lost" and not used.oom_kills:
-            self.drop(await _end(sandbox), by_code=False)
+            await self._drop_lost(sandbox)
         elif outcome.ending == "lost" or not left_alone or (not outcome.alive and used.oom_kills):
             self.drop("the code was killed")
         elif overcrowded(fullness, limits):
@@ -300,7 +300,7 @@ class Session(InTurn):
         if outcome.silence:
             raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
-            self.drop(await _end(sandbox), by_code=False)
+            await self._drop_lost(sandbox)
         elif not outcome.alive and name in self._interpreters:
             with anyio.CancelScope(shield=True):
                 await self._remove(name)
@@ -450,6 +450,11 @@ class Session(InTurn):
         self._interpreters = {}
         self._ran.clear()
 
+    async def _drop_lost(self, sandbox: Sandbox) -> None:
+        """Drops a sandbox that has ended, for the reason that its engine tells."""
+        lost = await sandbox.loss()
+        self.drop(lost.cause if lost else "its sandbox ended", by_code=isinstance(lost, OutOfMemory))
+
     def _end_overtime(self) -> None:
         self.drop("processes that it left running used the processor after the run's deadline")
 
@@ -460,9 +465,3 @@ class Session(InTurn):
         return SessionInfo(
             self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
         )
-
-
-async def _end(sandbox: Sandbox) -> str:
-    """What ended a sandbox, as far as its engine tells."""
-    lost = await sandbox.loss()
-    return lost.cause if lost else "its sandbox ended"

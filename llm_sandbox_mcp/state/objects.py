@@ -212,12 +212,15 @@ class _ObjectSource(Source):
         end = min(start + length, self.size)
         if start >= end:
             return b""
-        if not self._near_at <= start < end <= self._near_at + len(self._near):
+        near_end = self._near_at + len(self._near)
+        if not self._near_at <= start < end <= near_end:
+            near = self._near[start - self._near_at :] if self._near_at <= start < near_end else b""
+            begin = start + len(near)
             try:
-                self._near = await self._read(start, min(max(end, start + _AHEAD), self.size))
+                near += await self._read(begin, min(max(end, begin + _AHEAD), self.size))
             except FileNotFoundError as error:
                 raise StoreFailed(*_REPLACED) from error
-            self._near_at = start
+            self._near, self._near_at = near, start
         return self._near[start - self._near_at : end - self._near_at]
 
     async def _read(self, start: int, end: int) -> bytes:

@@ -100,7 +100,8 @@ class SavedSessions:
 
         async with open_tasks() as tasks:
             for entry in await self._store.entries(space):
-                tasks.start_soon(read, entry)
+                if _NAME.fullmatch(entry.name):  # others put the rest there
+                    tasks.start_soon(read, entry)
         return sorted(found, key=_age)
 
     async def check(self) -> None:

@@ -128,6 +128,8 @@ def test_a_check_lists_every_folder_file_and_library_that_cannot_be_used(tmp_pat
 [server]
 cache = "{file}/cache"
 runtime = "{file}"
+[sessions]
+store = "{file}/sessions"
 [files]
 folders = ["{gone}", "{file}:rw", "{tmp_path}:rw"]
 [http]
@@ -152,6 +154,7 @@ libraries = {{ python = ["requests", "pandas"] }}
     assert mistakes(profile) == {
         "server.cache": f"{file}/cache cannot be written; correct the path, or make it writable",
         "server.runtime": f"{file} cannot be written; correct the path, or make it writable",
+        "sessions.store": f"{file}/sessions cannot be written; correct the path, or make it writable",
         "files.folders.0": f"{gone} is not a folder; make it, or correct the path",
         "files.folders.1": f"{file} is not a folder; make it, or correct the path",
         "http.token_file": f"{gone} cannot be read: No such file or directory; "

@@ -11,6 +11,7 @@ import pytest
 from llm_sandbox_mcp.base.errors import (
     BadState,
     CapacityReached,
+    OutOfMemory,
     SandboxLost,
     StartFailed,
     StoreFailed,
@@ -511,6 +512,23 @@ async def test_a_caller_that_leaves_at_any_point_of_the_return_leaves_the_sessio
         if found.notes:
             assert found.notes[0].facts["lost"] is False, at
     assert at > 10
+
+
+async def test_a_sandbox_that_ended_since_its_code_needed_too_much_memory_does_not_go_back(
+    service: Service, engine: KeepingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = (await run(service, "set x 1")).session_id
+    await put_aside(service, session)
+    await run(service, "set x 2", session_id=session)
+
+    async def loss() -> SandboxLost:
+        return OutOfMemory("the pod ran out of memory", "use less")
+
+    sandbox = engine.live["memory-2"]
+    monkeypatch.setattr(sandbox, "loss", loss)
+    await sandbox.kill()
+    fresh = await run(service, "get x", session_id=session)
+    assert (fresh.result, codes(fresh)) == (None, ["started_fresh"])
 
 
 async def test_a_sandbox_that_ends_at_any_point_of_the_return_is_replaced_by_the_next_use(
