@@ -75,7 +75,7 @@ def _folders(profile: Profile) -> Iterator[ProfileError]:
     for number, opened in enumerate(profile.files.opened):
         if problem := opened.problem:
             yield profile.mistake(f"files.folders.{number}", *problem)
-    store = "" if "://" in profile.sessions.store else profile.sessions.store
+    store = "" if profile.sessions.in_objects else profile.sessions.store
     named = {"server.cache": profile.server.cache, "server.runtime": profile.server.runtime, "sessions.store": store}
     for key, folder in named.items():
         if folder and not can_be_used(Path(folder)):

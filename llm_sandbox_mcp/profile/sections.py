@@ -24,6 +24,8 @@ _LONGEST_MODULE = 200
 """Characters of the name of a module."""
 _MODULES = 50
 """The most modules that an interpreter imports ahead."""
+_SCHEME = "://"
+"""What the address of an object store has, and no path."""
 
 
 def _enough_memory(size: int) -> int:
@@ -81,7 +83,7 @@ class Limits(Section):
 
 
 def _place(value: str) -> str:
-    if "://" not in value:
+    if _SCHEME not in value:
         return absolute_if_any(value)
     if not re.fullmatch(r"(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._=-]*)*/?", value):
         raise ValueError(f"{value!r} must be a folder, or an object store such as s3://BUCKET/PREFIX")
@@ -110,6 +112,11 @@ class SessionLimits(Section):
     undo_kills: bool
     kept: PositiveInt
     save_timeout: PositiveDuration
+
+    @property
+    def in_objects(self) -> bool:
+        """Whether the store is an object store, not a folder."""
+        return _SCHEME in self.store
 
     @field_validator("checkpoint")
     @classmethod

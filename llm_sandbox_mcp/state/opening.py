@@ -26,7 +26,7 @@ def kept_sessions(limits: SessionLimits, folder: Path) -> KeptSessions:
 
 def _store(limits: SessionLimits, folder: Path) -> Store:
     store: Store
-    if "://" in limits.store:
+    if limits.in_objects:
         try:
             from .objects import ObjectStore
         except ImportError as error:

@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from llm_sandbox_mcp.base.errors import EngineUnavailable, SandboxLost, Unschedulable
-from tests.conformance.kept import Subject, noticed, sandbox_of
+from tests.conformance.kept import BUSY, KEPT, Subject, goes_on, noticed, sandbox_of
 from tests.containers.engines import until
 from tests.deadlines import within
 from tests.engines import kubeconfig, lack_own_cluster, small_profile
@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.only_in_all]
 
 BACK = 100.0
 """Seconds for an API server to end, as it waits for a minute, or to start."""
-KEPT: Mapping[str, Mapping[str, object]] = {"lost": {"keep": False}, "kept": {"keep": True, "checkpoint": "run"}}
-BUSY = "x = 9\nprint('on', flush=True)\nwhile True: pass"
 
 kept = pytest.mark.parametrize("kept", KEPT)
 busy = pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
@@ -58,23 +56,6 @@ def worked(folder: Path, namespace: str) -> Worked:
             yield subject
 
     return opened
-
-
-async def goes_on(subject: Subject, why: str) -> None:
-    """The next call finds what was saved last, or that all is lost, and says why; the one after that says nothing."""
-    with within(SOON):
-        found, told = await subject.found()
-    assert why in told, told
-    if subject.profile.sessions.keep:
-        assert found == "2 2", told
-        assert "after run 2, " in told
-        assert told.count("; what came after that is lost") == 1, told
-    else:
-        assert found == "None None", told
-        assert told.startswith("started fresh: since an earlier run "), told
-        assert told.endswith("; variables and files are lost"), told
-    with within(SOON):
-        assert (await subject.found())[1] == ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ from ..containers.engines import address, client, until
 
 LIMIT = 120
 """Seconds for one test; its longest waits are for a pod."""
+KEPT: Mapping[str, Mapping[str, object]] = {"lost": {"keep": False}, "kept": {"keep": True, "checkpoint": "run"}}
+"""The two profiles under which sandboxes are lost in tests of engines."""
+BUSY = "x = 9\nprint('on', flush=True)\nwhile True: pass"
 
 
 @asynccontextmanager
@@ -200,3 +203,19 @@ class Subject:
 
         self._tasks.start_soon(run)
         await began.wait()
+
+
+async def goes_on(subject: Subject, why: str = "") -> None:
+    """The next call finds what was saved last, or that all is lost, and says why; the one after that says nothing."""
+    with anyio.fail_after(LIMIT):
+        found, told = await subject.found()
+        assert why in told, told
+        if subject.profile.sessions.keep:
+            assert found == "2 2", told
+            assert "after run 2, " in told
+            assert told.count("; what came after that is lost") == 1, told
+        else:
+            assert found == "None None", told
+            assert told.startswith("started fresh: since an earlier run "), told
+            assert told.endswith("; variables and files are lost"), told
+        assert (await subject.found())[1] == ""

@@ -11,7 +11,7 @@ import pytest
 
 from llm_sandbox_mcp.base.errors import EngineUnavailable
 from llm_sandbox_mcp.profile.profile import Profile
-from tests.conformance.kept import Subject, noticed, sandbox_of
+from tests.conformance.kept import BUSY, KEPT, Subject, goes_on, noticed, sandbox_of
 from tests.deadlines import within
 from tests.engines import small_profile
 from tests.engines.spare import IMAGE, SecureDocker, Spare
@@ -28,9 +28,6 @@ pytestmark = [
 ]
 
 SOON = 60.0
-
-KEPT: Mapping[str, Mapping[str, object]] = {"lost": {"keep": False}, "kept": {"keep": True, "checkpoint": "run"}}
-BUSY = "x = 9\nprint('on', flush=True)\nwhile True: pass"
 
 
 def profile_of(engine: str, folder: Path, host: str, sessions: Mapping[str, object]) -> Profile:
@@ -49,21 +46,6 @@ async def worked(profile: Profile, engine: str, *, busy: bool) -> AsyncIterator[
         if busy:
             await subject.begin(BUSY)
         yield subject
-
-
-async def goes_on(subject: Subject) -> None:
-    """The next call finds what was saved last, or that all is lost, and says so; the one after that says nothing."""
-    with within(SOON):
-        found, told = await subject.found()
-        if subject.profile.sessions.keep:
-            assert found == "2 2", told
-            assert "after run 2, " in told
-            assert told.count("; what came after that is lost") == 1, told
-        else:
-            assert found == "None None", told
-            assert told.startswith("started fresh: since an earlier run "), told
-            assert told.endswith("; variables and files are lost"), told
-        assert (await subject.found())[1] == ""
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ async def test_however_a_server_ends_the_next_one_has_all_that_its_sessions_had(
 
 
 async def test_any_first_call_opens_a_session_again(place: Path, era: str) -> None:
-    profile = place / "profile.toml"
+    profile = written(place, sessions={"save_timeout": SOON})
     kept = "open('kept.txt', 'w').write('content') and None; number = 6"
 
     async def read(client: Client, one: str) -> None:

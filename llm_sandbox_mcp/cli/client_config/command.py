@@ -32,7 +32,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     decided = load_profile(profile)
     engines = candidates(decided.backend.name)
     extras = [name for name in engines if name in BACKENDS and name != "embedded"]
-    in_objects = "://" in decided.sessions.store
+    in_objects = decided.sessions.in_objects
     start = starting_command([*extras, *["object-store"] * in_objects])
     command, *arguments = start
     if profile:
