@@ -25,7 +25,8 @@ from .profile.machine import check_limits
 from .profile.profile import Profile
 from .rules.checking import open_checker
 from .rules.presets import rules_of
-from .runs.interpreter import Interpreter, start_interpreter
+from .runs.interpreter import Interpreter
+from .runs.interpreters import Interpreters
 from .service import Service
 from .service.parts import Parts
 from .sessions.live import LiveSessions
@@ -87,8 +88,8 @@ async def open_service(
             open_tasks() as timers,
         ):
 
-            async def warm_up(sandbox: Sandbox, name: str) -> Interpreter:
-                interpreter = await start_interpreter(sandbox, await preparer.places(languages[name]))
+            async def warm_up(interpreters: Interpreters, name: str) -> Interpreter:
+                interpreter = await interpreters.start(await preparer.places(languages[name]))
                 # Twice: R compiles the code of its runner at the second use, which would cost the first run 90 ms.
                 for _ in range(1 if interpreter.missed is not None else 2):
                     await interpreter.check(WARM_UP)

@@ -7,6 +7,7 @@ import anyio
 
 from ..backends.base import Sandbox
 from ..runs.interpreter import Interpreter
+from ..runs.interpreters import Interpreters
 from .plan import Member, Waiter
 
 
@@ -15,11 +16,21 @@ class Owned:
     """A member of the pool, with the things that its owner task holds."""
 
     member: Member
-    sandbox: Sandbox | None = None
-    interpreter: Interpreter | None = None
+    interpreters: Interpreters | None = None
+    """Those of its sandbox, once there is one."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     """Set when another task has changed the state of the member."""
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox, once it is made."""
+        return self.interpreters.sandbox if self.interpreters is not None else None
+
+    @property
+    def interpreter(self) -> Interpreter | None:
+        """The interpreter of the language that the sandbox is kept warm for, once it is started."""
+        return self.interpreters.get(self.member.key.language) if self.interpreters is not None else None
 
     @property
     def usable(self) -> bool:
@@ -44,10 +55,10 @@ class Lease:
     """Exclusive use of one sandbox until it is released, which destroys it: a used sandbox never serves anyone else."""
 
     def __init__(self, owned: Owned, release: Callable[[Owned], None]) -> None:
-        assert owned.sandbox is not None  # it is opened before it is leased
-        self.sandbox = owned.sandbox
-        self.interpreter = owned.interpreter
-        """The interpreter of the requested language, if it runs already."""
+        assert owned.interpreters is not None  # it is opened before it is leased
+        self.sandbox = owned.interpreters.sandbox
+        self.interpreters = owned.interpreters
+        """Those that run already, at most that of the requested language."""
         self._owned = owned
         self._release = release
 

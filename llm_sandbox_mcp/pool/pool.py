@@ -24,13 +24,14 @@ from ..base.results import PoolKey, PoolStatistics
 from ..base.units import format_duration
 from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
+from ..runs.interpreters import Interpreters
 from .demand import Demand
 from .leases import Lease, Owned, Request
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from .preloads import Preloads
 
-WarmUp = Callable[[Sandbox, str], Awaitable[Interpreter]]
-"""Starts the interpreter of a language in a sandbox, and returns it once it answers."""
+WarmUp = Callable[[Interpreters, str], Awaitable[Interpreter]]
+"""Starts the interpreter of a language, and returns it once it answers."""
 
 Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
 """Gives a sandbox the network that its policy grants while a scope lasts. Before any code runs in it, it also gets the
@@ -294,12 +295,12 @@ class Pool:
         try:
             with owned.scope:
                 async with self._made(key) as sandbox, self._attach(sandbox, key.language):
-                    owned.sandbox = sandbox
+                    owned.interpreters = interpreters = Interpreters(sandbox)
                     self._opened += 1
                     self._set_state(owned, State.OPENED)
                     self._step()
                     while True:
-                        await self._advance(owned, sandbox)
+                        await self._advance(owned, interpreters)
         except Exception as error:
             self._fail(owned, error)
         finally:
@@ -313,20 +314,20 @@ class Pool:
     def _zygote(self, key: Key) -> Zygote | None:
         return self._preloads.zygote(key) if self._backend.forks else None
 
-    async def _advance(self, owned: Owned, sandbox: Sandbox) -> None:
+    async def _advance(self, owned: Owned, interpreters: Interpreters) -> None:
         if owned.member.state is State.OPENED:
             self._set_state(owned, State.WARMING)
-            owned.interpreter = await self._warm(sandbox, owned.member.key.language)
-            await _look(sandbox)
+            interpreter = await self._warm(interpreters, owned.member.key.language)
+            await _look(interpreters.sandbox)
             self._backoffs.pop(owned.member.key, None)
             now = anyio.current_time()
-            unloaded = owned.interpreter.missed is None and self._preloads.left(owned.member.key)
+            unloaded = interpreter.missed is None and self._preloads.left(owned.member.key)
             owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now, unloaded=unloaded)
             self._step()
         elif owned.member.state is State.LOADING:
             assert owned.interpreter is not None  # it was warm
             if await self._preloads.load(owned.member.key, owned.interpreter):
-                await _look(sandbox)
+                await _look(interpreters.sandbox)
                 now = anyio.current_time()
                 owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
             else:
@@ -341,10 +342,10 @@ class Pool:
             owned.changed = anyio.Event()
             await owned.changed.wait()
 
-    async def _warm(self, sandbox: Sandbox, language: str) -> Interpreter:
+    async def _warm(self, interpreters: Interpreters, language: str) -> Interpreter:
         # The check of the interpreter has its own, shorter limit; this one covers the rest of the start.
         with anyio.move_on_after(2 * WARM_UP):
-            return await self._warm_up(sandbox, language)
+            return await self._warm_up(interpreters, language)
         raise StartFailed(f"the interpreter of {language} did not start within {2 * WARM_UP:g} s")
 
     def _fail(self, owned: Owned, error: Exception) -> None:

@@ -19,7 +19,8 @@ from ..languages.places import Places
 from ..pool.leases import Lease
 from ..pool.pool import Pool
 from ..runs.cpu_time import cpu_bound
-from ..runs.interpreter import Interpreter, start_interpreter
+from ..runs.interpreter import Interpreter
+from ..runs.interpreters import Interpreters
 from ..runs.requests import RunRequest
 from ..runs.run import Outcome
 from ..runs.verdict import overcrowded, succeeded
@@ -29,12 +30,6 @@ from .rate_limit import RateLimit
 from .turns import InTurn, unknown
 
 _NOT_STOPPED = "the code did not stop when it was interrupted and was killed"
-
-_OWN_OUTPUT = 1 << 16
-"""Bytes that code of the server's own may print: none, unless code of the session makes it print."""
-
-_OWN_GRACE = 10.0
-"""Seconds that such code may take to stop."""
 
 _LAST_CHECK = 0.1
 """Seconds for the last check of a sandbox after the timeout and the grace of its run."""
@@ -110,9 +105,6 @@ class Session(InTurn):
         self._counted = put_aside is None
         """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
         self._lease: Lease | None = None
-        self._interpreters: dict[str, Interpreter] = {}
-        self._ran: set[str] = set()
-        """The languages that ran something since they were refreshed."""
         self.broken_off = False
         """Whether its last run was interrupted."""
         self._acting = False
@@ -183,14 +175,14 @@ class Session(InTurn):
         was silent in the last run still is.
         """
         self._language = language or self._language
-        for interpreter in list(self._interpreters.values()):
+        for interpreter in self._interpreters or ():
             if interpreter.silence:
                 await self._catch_up(interpreter)
         if self._lease is not None and not self._lease.sandbox.alive:
             await self._drop_lost(self._lease.sandbox)
-        for name, interpreter in list(self._interpreters.items()):
-            if not interpreter.running:
-                await self._remove(name)
+        if self._interpreters is not None:
+            for name in await self._interpreters.remove_ended():
+                self.news.end_of(name)
         if self._lease is None:
             if self._returning:
                 raise SandboxLost("the sandbox ended while the session was opened again", "try again")
@@ -205,8 +197,6 @@ class Session(InTurn):
                 lease.release()
                 raise unknown(self.id)
             self._lease, self.language = lease, name
-            if lease.interpreter is not None:
-                self._interpreters[name] = lease.interpreter
             if self.put_aside is not None:
                 await self._return(self.put_aside, lease.sandbox, on_progress)
                 if self._lease is None:  # it was closed meanwhile
@@ -235,12 +225,13 @@ class Session(InTurn):
         name = places.language.name
         sandbox = await self.sandbox(name)
         self._deadline = anyio.current_time() + request.timeout
+        interpreters = self._own_interpreters()
         before = await sandbox.usage()
-        lived = name in self._interpreters
-        interpreter = await self._interpreter(sandbox, places)
+        lived = name in interpreters
+        interpreter = await interpreters.start(places)
         self.runs += 1
         self.broken_off = True  # also if this is cancelled
-        self._ran.add(name)
+        interpreters.ran.add(name)
         loss, returned, ended = self.news.loss, self.news.returned, None
 
         async def ask(interpreter: Interpreter) -> Outcome:
@@ -251,8 +242,9 @@ class Session(InTurn):
         outcome = await ask(interpreter)
         if lived and outcome.ending == "exited" and not outcome.begun and not self.closed:
             # The interpreter was already ending, such as by a timer of earlier code: this code has not run.
-            loss = await self._remove(name)
-            interpreter = await self._interpreter(sandbox, places)
+            await interpreters.end(name)
+            loss = self.news.end_of(name)
+            interpreter = await interpreters.start(places)
             sent_at = anyio.current_time()
             outcome = await ask(interpreter)
         self.broken_off = outcome.ending == "cancelled"
@@ -271,55 +263,52 @@ class Session(InTurn):
         elif not answers:
             self.drop("the sandbox did not answer any more")
         elif not outcome.alive:
-            self._interpreters.pop(name, None)
             with anyio.CancelScope(shield=True):
-                await interpreter.close()
+                await interpreters.end(name)
             ended = self.news.end_of(name)
         left = sandbox if self._lease is not None else None
         return Ran(outcome, used, fullness, outside, loss, ended, returned, left, left is None or not outcome.alive)
 
     async def act(self, places: Places, code: str, timeout: float) -> Outcome:
-        """Runs code of the server's own in the interpreter of a language, such as what saves its variables.
-
-        This is no run of the session, but has the limits of one. An interpreter that does not answer in time is lost.
-        """
+        """Runs code of the server's own in the interpreter of a language, as `Interpreters.act` does, in its turn."""
         name, timeout = places.language.name, min(timeout, self.policy.timeout)
         sandbox = await self.sandbox(name)
-        before = await sandbox.usage()
-        interpreter = await self._interpreter(sandbox, places)
+        interpreters = self._own_interpreters()
         self._deadline = anyio.current_time() + timeout
-        # Killing it would cost variables, and some languages cannot stop in the middle of saving them.
-        grace = max(self.policy.grace, _OWN_GRACE)
-        request = RunRequest(code, timeout=timeout, output=_OWN_OUTPUT, grace=grace)
         self._acting = True
         try:
-            async with cpu_bound(sandbox, before, self.policy, timeout, lambda: interpreter.stop("cpu_limit")):
-                outcome = await self._ask(interpreter, request, cell=0)
+            outcome = await interpreters.act(places, code, timeout)
+        except BaseException:
+            self._drop_unstopped(interpreters.get(name))
+            raise
         finally:
             self._acting = False
-        if outcome.silence:
-            raise EngineUnavailable(*outcome.silence)
         if outcome.ending == "lost":
             await self._drop_lost(sandbox)
-        elif not outcome.alive and name in self._interpreters:
-            with anyio.CancelScope(shield=True):
-                await self._remove(name)
+        elif not outcome.alive:
+            self.news.end_of(name)
         return outcome
 
-    async def _interpreter(self, sandbox: Sandbox, places: Places) -> Interpreter:
-        """The interpreter of the language; it is started if there is none."""
-        name = places.language.name
-        if name not in self._interpreters:
-            self._interpreters[name] = await start_interpreter(sandbox, places)
-        return self._interpreters[name]
+    @property
+    def _interpreters(self) -> Interpreters | None:
+        return self._lease.interpreters if self._lease is not None else None
+
+    def _own_interpreters(self) -> Interpreters:
+        """Those of its sandbox, which may have been dropped while the caller waited for something else."""
+        if self._lease is None:
+            raise SandboxLost("the sandbox has ended", "run again")
+        return self._lease.interpreters
 
     async def _ask(self, interpreter: Interpreter, request: RunRequest, cell: int) -> Outcome:
         try:
             return await interpreter.run(request, cell)
         except BaseException:
-            if not interpreter.alive and not interpreter.silence:
-                self.drop(_NOT_STOPPED)
+            self._drop_unstopped(interpreter)
             raise
+
+    def _drop_unstopped(self, interpreter: Interpreter | None) -> None:
+        if interpreter is not None and not interpreter.alive and not interpreter.silence:
+            self.drop(_NOT_STOPPED)
 
     async def _catch_up(self, interpreter: Interpreter) -> None:
         """Takes in what an engine that was silent passes on late; `EngineUnavailable` if it still is."""
@@ -347,54 +336,32 @@ class Session(InTurn):
             outside = await sandbox.new_outside()
         return used, fullness, outside, not scope.cancelled_caught
 
-    async def _remove(self, name: str) -> Loss:
-        """Removes an interpreter that ended by itself, and returns what is lost with it."""
-        await self._interpreters.pop(name).close()
-        return self.news.end_of(name)
-
     async def refresh(self, places: Places) -> None:
         """Starts an interpreter of a language that has run nothing yet; files and libraries stay.
 
         Compiled languages start a new program in each run anyway.
         """
-        name = places.language.name
-        sandbox = await self.sandbox(name)
-        used = self._interpreters.get(name) if name in self._ran else None
-        if used is not None and used.keeps_state:
-            await self._interpreters.pop(name).close()
-        await self._interpreter(sandbox, places)
-        self._ran.discard(name)
+        await self.sandbox(places.language.name)
+        await self._own_interpreters().refresh(places)
 
     async def restart(self) -> None:
         """Ends the interpreters, as its owner wants it: the next run starts another one, and reports no loss."""
-        for name, interpreter in list(self._interpreters.items()):
-            if interpreter.keeps_state:
-                await self._interpreters.pop(name).close()
-        self._ran.clear()
+        if self._interpreters is not None:
+            await self._interpreters.restart()
         self.news.loss = None
 
     def has_run(self, language: str) -> bool:
         """Whether its interpreter of the language has the state of an earlier run."""
-        return language in self._ran and language in self._interpreters and self._interpreters[language].keeps_state
+        return self._interpreters is not None and self._interpreters.has_run(language)
 
     def missed(self, language: str) -> Collection[str]:
         """The modules that its interpreter of the language looked for in vain before any code asked."""
-        interpreter = self._interpreters.get(language)
-        return (interpreter.missed or ()) if interpreter is not None else ()
+        return self._interpreters.missed(language) if self._interpreters is not None else ()
 
     async def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
-        """Takes note of the libraries that the session has now.
-
-        An interpreter that has preloaded modules, and run nothing, ends: they may be other ones now, or do more with
-        the new libraries.
-        """
-        interpreter = self._interpreters.get(language)
-        if interpreter is not None and interpreter.missed is not None and language not in self._ran:
-            await self._interpreters.pop(language).close()
-        elif interpreter is not None:
-            interpreter.use_libraries(installed)
-        if self._lease is not None:
-            self._lease.sandbox.zygote = None  # whose modules are the same
+        """Takes note of the libraries that the session has now, as `Interpreters.use_libraries` says."""
+        if self._interpreters is not None:
+            await self._interpreters.use_libraries(language, installed)
 
     def has(self, sandbox: Sandbox) -> bool:
         """Whether this is still its sandbox."""
@@ -403,12 +370,13 @@ class Session(InTurn):
     @property
     def used(self) -> tuple[str, ...]:
         """The languages whose interpreters have the state of an earlier run."""
-        return tuple(filter(self.has_run, self._interpreters))
+        return self._interpreters.used if self._interpreters is not None else ()
 
     def go_on(self, runs: int, languages: Iterable[str]) -> None:
         """Takes note that it has the state of so many runs in these languages, which another session left."""
         self.runs = runs
-        self._ran.update(languages)
+        if self._interpreters is not None:
+            self._interpreters.ran.update(languages)
         self.news.loss = None
 
     async def clear_figures(self) -> None:
@@ -422,9 +390,7 @@ class Session(InTurn):
 
         Code of the server's own is not interrupted, such as what saves variables: it ends soon.
         """
-        if not self._acting and any(
-            interpreter.stop() for interpreter in self._interpreters.values()
-        ):  # at most one runs
+        if not self._acting and any(interpreter.stop() for interpreter in self._interpreters or ()):  # at most one runs
             return True
         return self.take_back_turn()
 
@@ -447,8 +413,6 @@ class Session(InTurn):
             self._lease.release()
             self.news.loss = Loss(reason)
         self._lease = None
-        self._interpreters = {}
-        self._ran.clear()
 
     async def _drop_lost(self, sandbox: Sandbox) -> None:
         """Drops a sandbox that has ended, for the reason that its engine tells."""
@@ -462,6 +426,5 @@ class Session(InTurn):
         """The session as its owner sees it."""
         now = anyio.current_time()
         expires = idle_timeout if self.busy else max(0.0, self.used_at + idle_timeout - now)
-        return SessionInfo(
-            self.id, self.owner, self.busy, tuple(self._interpreters), self.runs, now - self.opened_at, expires
-        )
+        languages = self._interpreters.languages if self._interpreters is not None else ()
+        return SessionInfo(self.id, self.owner, self.busy, languages, self.runs, now - self.opened_at, expires)

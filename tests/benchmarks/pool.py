@@ -64,7 +64,7 @@ async def acquires(service: Service) -> tuple[list[float], list[float]]:
             (refilling if number else quiet).append(time.perf_counter() - start)
             # Give the refill time to really start.
             await anyio.sleep(0.005)
-        assert all(lease.interpreter is not None for lease in leases)
+        assert all(lease.interpreters.languages for lease in leases)
         for lease in leases:
             lease.release()
     return quiet, refilling

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.backends.base import Backend, Sandbox
+from llm_sandbox_mcp.backends.base import Backend
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.languages.languages import load_languages
@@ -21,7 +21,8 @@ from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.plan import State
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.profile.profile import Profile
-from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
+from llm_sandbox_mcp.runs.interpreter import Interpreter
+from llm_sandbox_mcp.runs.interpreters import Interpreters
 from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.testing.asking import execute, open_session
@@ -36,8 +37,8 @@ LANGUAGES = load_languages()
 BASH = {"pool": {"min": 1, "languages": ("bash",)}}
 
 
-async def warm_up(sandbox: Sandbox, language: str) -> Interpreter:
-    interpreter = await start_interpreter(sandbox, Places(LANGUAGES[language]))
+async def warm_up(interpreters: Interpreters, language: str) -> Interpreter:
+    interpreter = await interpreters.start(Places(LANGUAGES[language]))
     await interpreter.check(10)
     return interpreter
 
@@ -62,8 +63,9 @@ async def filled(pool: Pool, policy: Policy) -> Any:
 
 async def said(lease: Lease, code: str) -> str:
     """What code prints in the interpreter that came with a lease."""
-    assert lease.interpreter is not None
-    outcome = await lease.interpreter.run(RunRequest(code, timeout=5, output=1000, grace=1), 1)
+    interpreter = lease.interpreters.get("bash")
+    assert interpreter is not None
+    outcome = await interpreter.run(RunRequest(code, timeout=5, output=1000, grace=1), 1)
     assert outcome.ending == "answered"
     return outcome.stdout.decode()
 

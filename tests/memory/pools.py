@@ -2,20 +2,26 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
 
-from llm_sandbox_mcp.backends.base import Sandbox
 from llm_sandbox_mcp.languages.languages import load_languages
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.pool.pool import Pool
-from llm_sandbox_mcp.runs.interpreter import Interpreter, start_interpreter
+from llm_sandbox_mcp.runs.interpreter import Interpreter
+from llm_sandbox_mcp.runs.interpreters import Interpreters
 from tests.memory.backend import HANDLERS, MemoryBackend
 from tests.pools import open_pool
 
 DAY = 86400.0
-SCRIPT = Places(load_languages([str(HANDLERS)])["script"])
+LANGUAGE = load_languages([str(HANDLERS)])["script"]
+
+
+def places_of(language: str) -> Places:
+    """The language `script` under another name."""
+    return Places(replace(LANGUAGE, handler=LANGUAGE.handler.model_copy(update={"name": language})))
 
 
 class Warming:
@@ -25,12 +31,12 @@ class Warming:
     gate: anyio.Event | None = None
     """If given, a start waits until it is set."""
 
-    async def __call__(self, sandbox: Sandbox, language: str) -> Interpreter:
+    async def __call__(self, interpreters: Interpreters, language: str) -> Interpreter:
         if self.gate is not None:
             await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return await start_interpreter(sandbox, SCRIPT)
+        return await interpreters.start(places_of(language))
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ async def test_a_request_that_is_cancelled_at_any_turn_leaves_the_warm_sandbox_t
             tasks.cancel_scope.cancel()
         assert handed or passed < 4
         if not handed:
-            assert (await pool.acquire("python", POLICY)).interpreter is not None
+            assert (await pool.acquire("python", POLICY)).interpreters.languages
         now = pool.statistics()
         assert (now.leased, now.hits, engine.made) == (1, 1, 1)
 
@@ -126,7 +126,7 @@ async def test_a_request_that_waited_for_a_failed_refill_gets_its_own_sandbox(
         pool.keep_warm("python", POLICY)
         await pool.until(lambda now: now.opened == 1)
         lease = await pool.acquire("python", POLICY)
-        assert lease.interpreter is None
+        assert not lease.interpreters.languages
         assert lease.sandbox.alive
         assert pool.statistics().last_error == "the runner does not answer"
         assert pool.statistics().misses == 1
@@ -222,7 +222,7 @@ async def test_a_narrower_or_looser_policy_never_gets_a_warm_sandbox(
     async with opened(engine, warming) as pool:
         warm = await filled(pool)
         lease = await pool.acquire("python", other)
-        assert (lease.sandbox.policy, lease.interpreter) == (other, None)
+        assert (lease.sandbox.policy, lease.interpreters.languages) == (other, ())
         assert (await pool.acquire("python", POLICY)).sandbox is warm.sandbox
 
 
@@ -233,7 +233,7 @@ async def test_work_without_an_interpreter_leaves_the_warm_sandboxes_to_others(
         warm = await filled(pool)
         lease = await pool.acquire("python", POLICY, warm=False)
         assert lease.sandbox is not warm.sandbox
-        assert lease.interpreter is None
+        assert not lease.interpreters.languages
 
 
 async def test_a_healthy_warm_sandbox_is_checked_repeatedly_and_kept(engine: MemoryBackend, warming: Warming) -> None:

@@ -36,8 +36,9 @@ async def loaded(pool: Pool) -> Preload:
 
 async def modules_of(lease: Lease) -> str:
     """What the interpreter of a lease has imported."""
-    assert lease.interpreter is not None
-    outcome = await lease.interpreter.run(RunRequest("loaded", timeout=5, output=1000, grace=1), 1)
+    interpreter = lease.interpreters.get("python")
+    assert interpreter is not None
+    outcome = await interpreter.run(RunRequest("loaded", timeout=5, output=1000, grace=1), 1)
     assert outcome.stderr == b""
     return outcome.stdout.decode()
 
@@ -129,7 +130,7 @@ async def test_nothing_is_imported_while_requests_come_one_after_the_other(engin
         for _ in range(20):
             await pool.until(lambda now: now.warm == 1)
             lease = await pool.acquire("python", ROOMY)
-            assert lease.interpreter is not None
+            assert lease.interpreters.languages
             lease.release()
             await anyio.sleep(0.1)
         assert (await loaded(pool)).modules == (SLOW,)

@@ -10,15 +10,15 @@ import anyio
 import pytest
 
 from llm_sandbox_mcp.backends.base import Zygote
-from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.base.results import PoolStatistics
+from llm_sandbox_mcp.pool import preloads
 from llm_sandbox_mcp.pool.leases import Lease
 from llm_sandbox_mcp.pool.pool import Pool
 from tests.memory.backend import MemoryBackend
 from tests.unit.policies import POLICY
 
-from .pools import SCRIPT, Warming, opened
+from .pools import Warming, opened, places_of
 from .test_preloads import ROOMY, loaded, modules_of
 
 pytestmark = pytest.mark.anyio
@@ -29,9 +29,7 @@ SMALL = ROOMY.model_copy(update={"memory": 2000})
 
 
 async def zygote_of(language: str, modules: Sequence[str], missed: frozenset[str]) -> Zygote | None:
-    runner = SCRIPT.language.handler.runner
-    assert runner is not None
-    return Zygote(tuple(SCRIPT.argv(runner.argv)), tuple(SCRIPT.env(PATH).items()), tuple(modules), missed)
+    return preloads.zygote_of(places_of(language), modules, missed)
 
 
 @pytest.fixture
@@ -57,7 +55,7 @@ async def test_sandboxes_are_forks_with_the_modules_that_one_has_imported_withou
         await loaded(pool)
         second = await acquired(pool)
         assert await modules_of(second) == f"{MODULE}\n"
-        assert second.interpreter is not None and second.interpreter.missed == frozenset()
+        assert [interpreter.missed for interpreter in second.interpreters] == [frozenset()]
         assert forking.made == before + 1, "it imported nothing, so nothing could go wrong with its sandbox"
 
 
