@@ -7,12 +7,12 @@ async with Sandboxes() as sandboxes, sandboxes.session("python") as session:
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, overload
 
 import anyio
 from anyio.abc import TaskGroup
@@ -97,13 +97,27 @@ class Sandboxes:
         """A session in its own sandbox, as an async context manager; `limits` lowers the limits of the profile."""
         return Session(self.service, language, limits=limits)
 
-    def open(self, name: str, *, on_progress: OnProgress | None = None) -> "Session":
+    @overload
+    def open(self, name: str, *, on_progress: OnProgress | None = None) -> "Session": ...
+
+    @overload
+    def open(
+        self, name: str, *, count: int, on_progress: OnProgress | None = None
+    ) -> AbstractAsyncContextManager[list["Session"]]: ...
+
+    def open(
+        self, name: str, *, count: int | None = None, on_progress: OnProgress | None = None
+    ) -> "Session | AbstractAsyncContextManager[list[Session]]":
         """A saved session as a new one, as an async context manager; its `opened` says what it has again.
 
-        Entering raises `UnknownState`, and `BadState` if it is damaged or does not fit the profile.
+        With `count`, a list of so many new sessions, opened side by side; either all are opened, or none. Entering
+        raises `UnknownState`, `BadState` if it is damaged or does not fit the profile, and `CapacityReached` if there
+        cannot be as many sessions (`sessions.max`).
         """
         service = self.service
-        return Session(service, "", lambda: service.states.open(USER, name, on_progress))
+        if count is None:
+            return Session(service, "", lambda: service.states.open(USER, name, on_progress))
+        return _open_many(service, name, count, on_progress)
 
     async def saved(self) -> tuple[SavedSession, ...]:
         """The saved sessions of this user, the latest first."""
@@ -129,6 +143,16 @@ class Sandboxes:
         return self.service.pool()
 
 
+@asynccontextmanager
+async def _open_many(
+    service: Service, name: str, count: int, on_progress: OnProgress | None
+) -> AsyncIterator[list["Session"]]:
+    opened = await service.states.open_many(USER, name, count, on_progress)
+    async with AsyncExitStack() as scope:
+        # Nothing here waits, so that none of them can be left over.
+        yield [await scope.enter_async_context(Session(service, one.language, opened=one)) for one in opened]
+
+
 class Session:
     """One sandbox with its state, closed at the end of the scope. One run at a time: a second waits for the first."""
 
@@ -138,6 +162,7 @@ class Session:
         language: str,
         open_: Callable[[], Awaitable[Opened]] | None = None,
         *,
+        opened: Opened | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> None:
         self._service = service
@@ -146,16 +171,16 @@ class Session:
         self._limits = limits
         self._scope = open_tasks()
         self._tasks: TaskGroup
-        self.id = ""
+        self.id = opened.session_id if opened is not None else ""
         """The session id that tools use; empty until the session is open."""
-        self.opened: Opened | None = None
+        self.opened = opened
         """What it has of the session that was saved or branched; None for any other session."""
 
     async def __aenter__(self) -> Self:
         if self._open is not None:
             self.opened = await self._open()
             self.id, self.language = self.opened.session_id, self.opened.language
-        else:
+        elif self.opened is None:
             self.id = self._service.sessions.open(USER, self.language, self._limits)
         self._tasks = await self._scope.__aenter__()
         return self

@@ -27,9 +27,11 @@ from ..pool.preloads import modules_of, zygote_of
 from ..profile.profile import Profile
 from ..rules.checking import Unready
 from ..runs.interpreter import start_interpreter
+from ..runs.interpreters import Interpreters
 from ..runs.preloading import preload
 from ..service import Service
 from ..service.describing import ask_version
+from ..service.starts import Starts
 from . import layers
 from .cache import used_of
 from .console import table
@@ -117,6 +119,7 @@ async def _try_sandboxes(
                     seen = [*await layers.look(sandbox, policy, environ), *await _views(service, sandbox)]
                 for language in languages:
                     rows += await _examine(language, service.profile, folders, environ, backend, sandbox)
+                    rows += await _start(language, service.starts, backend, sandbox)
         except SandboxError as error:
             cause, step = error.problem
             if not image:
@@ -219,6 +222,22 @@ async def _preload(
             why = await backend.unforked(zygote_of(places, done.modules, frozenset()))
         wrong += [f"sandboxes do not start with them: {why}"] if why else []
     return [Check(name, "degraded" if wrong else "ok", "; ".join([detail, *wrong]), step)]
+
+
+async def _start(language: Language, starts: Starts, backend: Backend, like: Sandbox) -> list[Check]:
+    """Whether the saved session opens that those in a language start from, tried in another sandbox like this one."""
+    if language.name not in starts.names:
+        return []
+    row, name = f"{language.name} start", starts.names[language.name]
+    try:
+        async with backend.sandbox(like.policy, like.image) as sandbox:
+            began = time.perf_counter()
+            notes = await starts.open(Interpreters(sandbox), language.name)
+            spent = (time.perf_counter() - began) * 1000
+    except SandboxError as error:
+        return [Check(row, "missing", *error.problem)]
+    detail = "; ".join([f"{name}, opened in {spent:.0f} ms", *(note.cause for note in notes)])
+    return [Check(row, "degraded" if notes else "ok", detail, "save it again, with the libraries of today")]
 
 
 async def _unprepared(language: Language, profile: Profile, environ: Mapping[str, str], listed: str) -> Check:

@@ -1,11 +1,12 @@
 """The state of one sandbox, and of one request for a sandbox, that the pool, the owner tasks and callers share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
 from ..backends.base import Sandbox
+from ..base.messages import Note
 from ..runs.interpreter import Interpreter
 from ..runs.interpreters import Interpreters
 from .plan import Member, Waiter
@@ -18,6 +19,8 @@ class Owned:
     member: Member
     interpreters: Interpreters | None = None
     """Those of its sandbox, once there is one."""
+    started: Sequence[Note] | None = None
+    """What there is to tell of the saved session that was opened in it; None if none was."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     """Set when another task has changed the state of the member."""
@@ -58,7 +61,9 @@ class Lease:
         assert owned.interpreters is not None  # it is opened before it is leased
         self.sandbox = owned.interpreters.sandbox
         self.interpreters = owned.interpreters
-        """Those that run already, at most that of the requested language."""
+        """Those that run already: none, or that of the requested language, and with a saved session all of its."""
+        self.started = owned.started
+        """What there is to tell of the saved session that was opened in it; None if none was."""
         self._owned = owned
         self._release = release
 

@@ -24,6 +24,8 @@ class Key:
     """The language whose interpreter is in the sandbox; empty for work that needs no interpreter."""
     image: str
     policy: Policy
+    start: bool = False
+    """Whether it is for a session that starts from a saved one, which is opened in it before it is warm."""
 
 
 class State(Enum):

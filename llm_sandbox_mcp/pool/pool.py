@@ -9,7 +9,7 @@ import logging
 import math
 import statistics
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
@@ -19,8 +19,9 @@ from anyio.abc import TaskGroup
 from ..backends.base import Backend, Sandbox, Zygote
 from ..backends.room import Room
 from ..base.errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
+from ..base.messages import Note
 from ..base.policy import Policy
-from ..base.results import PoolKey, PoolStatistics
+from ..base.results import OnProgress, PoolKey, PoolStatistics
 from ..base.units import format_duration
 from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
@@ -36,6 +37,9 @@ WarmUp = Callable[[Interpreters, str], Awaitable[Interpreter]]
 Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
 """Gives a sandbox the network that its policy grants while a scope lasts. Before any code runs in it, it also gets the
 libraries that all sandboxes of its language have."""
+
+Start = Callable[[Interpreters, str, OnProgress | None], Awaitable[Sequence[Note]]]
+"""Opens the saved session from which those in a language start, in a sandbox; returns what there is to tell of it."""
 
 WARM_UP = 60.0
 """Seconds for an interpreter to start."""
@@ -69,6 +73,9 @@ class Pool:
         self._attach = attach
         self._owners = owners
         self._preloads = preloads or Preloads({})
+        self.start: Start | None = None
+        self.starting: Collection[str] = ()
+        """The languages whose sessions start from a saved one, with `start`."""
         self._members: dict[int, Owned] = {}
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
@@ -87,15 +94,18 @@ class Pool:
         self._last_error = ""
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    async def acquire(self, language: str, policy: Policy, *, warm: bool = True) -> Lease:
+    async def acquire(self, language: str, policy: Policy, *, warm: bool = True, empty: bool = False) -> Lease:
         """An unused sandbox for work in a language; with `warm=False`, one without an interpreter.
+
+        With `empty`, no saved session was opened in it.
 
         Raises the error of the backend if it cannot be made, and `PoolTimeout` or `CapacityReached`, depending on the
         profile, if all sandboxes are in use.
         """
         # Whether there are images, and their names, is known only after an engine is chosen.
         backend = await self._backend.chosen()
-        key = Key(language if warm else "", backend.image_of(language), policy)
+        starts = warm and not empty and language in self.starting
+        key = Key(language if warm else "", backend.image_of(language), policy, starts)
         self._asked_at = anyio.current_time()
         if key in self._wanted:
             self._demands[key].note(self._asked_at)
@@ -113,6 +123,12 @@ class Pool:
         self._waits.append(anyio.current_time() - request.since)
         return Lease(owned, self._release)
 
+    async def begin(self, lease: Lease, language: str, on_progress: OnProgress | None) -> Sequence[Note]:
+        """Opens the saved session that those in a language start from, if there is one, in a sandbox that is leased."""
+        if self.start is None or language not in self.starting:
+            return ()
+        return await self.start(lease.interpreters, language, on_progress)
+
     @property
     def room(self) -> Room:
         """The resource of this machine that has room for the fewest sandboxes."""
@@ -128,10 +144,21 @@ class Pool:
 
     def keep_warm(self, language: str, policy: Policy) -> None:
         """From now on, keeps as many sandboxes of a language warm as the profile says."""
-        key = Key(language, self._backend.image_of(language), policy)
+        key = Key(language, self._backend.image_of(language), policy, language in self.starting)
         if language in self._limits.languages and key not in self._wanted and not self._closed:
             self._wanted[key], self._demands[key] = Wanted(self._limits.min), Demand()
             self._step()
+
+    def renew(self, language: str) -> None:
+        """Closes what waits in a language, since the session that those in it start from is another one now."""
+        for owned in list(self._members.values()):
+            key = owned.member.key
+            if key.start and key.language == language and owned.member.state not in (State.LEASED, State.CLOSING):
+                self._close_one(owned)
+        for key, wanted in self._wanted.items():
+            if key.language == language:
+                self._wanted[key] = Wanted(wanted.minimum)
+        self._step()
 
     async def serve(self) -> None:
         """Plans again whenever the passing of time changes the plan."""
@@ -317,19 +344,18 @@ class Pool:
     async def _advance(self, owned: Owned, interpreters: Interpreters) -> None:
         if owned.member.state is State.OPENED:
             self._set_state(owned, State.WARMING)
-            interpreter = await self._warm(interpreters, owned.member.key.language)
-            await _look(interpreters.sandbox)
-            self._backoffs.pop(owned.member.key, None)
-            now = anyio.current_time()
-            unloaded = interpreter.missed is None and self._preloads.left(owned.member.key)
-            owned.member = replace(owned.member, state=State.WARM, warm_since=now, checked_at=now, unloaded=unloaded)
+            key = owned.member.key
+            interpreter = await self._warm(interpreters, key.language)
+            unloaded = interpreter.missed is None and self._preloads.left(key)
+            if unloaded and key.start:  # a state must find the modules that code finds
+                self._set_state(owned, State.LOADING)
+            else:
+                await self._set_warm(owned, interpreters, unloaded=unloaded)
             self._step()
         elif owned.member.state is State.LOADING:
             assert owned.interpreter is not None  # it was warm
             if await self._preloads.load(owned.member.key, owned.interpreter):
-                await _look(interpreters.sandbox)
-                now = anyio.current_time()
-                owned.member = replace(owned.member, state=State.WARM, checked_at=now, unloaded=False)
+                await self._set_warm(owned, interpreters, unloaded=False)
             else:
                 self._close_one(owned)
             self._step()
@@ -341,6 +367,19 @@ class Pool:
         else:
             owned.changed = anyio.Event()
             await owned.changed.wait()
+
+    async def _set_warm(self, owned: Owned, interpreters: Interpreters, *, unloaded: bool) -> None:
+        """Opens the session that those in the language start from, if there is one; then the sandbox is warm."""
+        key = owned.member.key
+        if key.start and self.start is not None and owned.started is None:
+            owned.started = await self.start(interpreters, key.language, None)
+        # So that the first run looks only for what it leaves itself.
+        await interpreters.sandbox.usage()
+        await interpreters.sandbox.new_outside()
+        self._backoffs.pop(key, None)
+        now = anyio.current_time()
+        since = owned.member.warm_since or now
+        owned.member = replace(owned.member, state=State.WARM, warm_since=since, checked_at=now, unloaded=unloaded)
 
     async def _warm(self, interpreters: Interpreters, language: str) -> Interpreter:
         # The check of the interpreter has its own, shorter limit; this one covers the rest of the start.
@@ -364,12 +403,6 @@ class Pool:
         self._last_error = str(error) or type(error).__name__
         if not isinstance(error, SandboxError):
             _log.error("a sandbox of the pool failed", exc_info=error)
-
-
-async def _look(sandbox: Sandbox) -> None:
-    """Looks at what a start or an import left, so that the first run looks only for what it leaves itself."""
-    await sandbox.usage()
-    await sandbox.new_outside()
 
 
 def _counts(states: list[State]) -> tuple[int, int, int, int]:

@@ -118,6 +118,11 @@ class Profile(_Core):
         """How code sees the folders that the operator opened."""
         return tuple(views_of(self.files.opened, DATA))
 
+    @property
+    def starts(self) -> Mapping[str, str]:
+        """The saved sessions that others start from, by language."""
+        return {name: section.start for name, section in self.languages.items() if section.start}
+
     def language(self, name: str) -> LanguageSection:
         """The operator's settings for a language; empty ones if the profile has none."""
         return self.languages.get(name) or LanguageSection()

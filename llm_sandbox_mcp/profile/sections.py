@@ -24,6 +24,8 @@ _LONGEST_MODULE = 200
 """Characters of the name of a module."""
 _MODULES = 50
 """The most modules that an interpreter imports ahead."""
+SAVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9_-]|[A-Za-z0-9]")
+"""The name of a saved session."""
 _SCHEME = "://"
 """What the address of an object store has, and no path."""
 
@@ -270,11 +272,18 @@ def _module(name: str) -> str:
     return name
 
 
+def _saved_name(name: str) -> str:
+    if name and not SAVED_NAME.fullmatch(name):
+        raise ValueError("is not the name of a saved session")
+    return name
+
+
 class LanguageSection(Section):
     """What the operator sets for one language."""
 
     libraries: Many[str] = ()
     preload: Annotated[Many[Annotated[str, AfterValidator(_module)]], Field(max_length=_MODULES)] = ()
+    start: Annotated[str, AfterValidator(_saved_name)] = ""
     index: str = ""
     env: Mapping[str, str] = {}
     allow: Many[str] = ()

@@ -39,6 +39,10 @@ class Interpreters:
         """The interpreter of a language, if there is one."""
         return self._live.get(language)
 
+    def has(self, sandbox: Sandbox) -> bool:
+        """Whether this is their sandbox, which has not ended."""
+        return self.sandbox is sandbox and sandbox.alive
+
     @property
     def languages(self) -> tuple[str, ...]:
         """Those that have an interpreter."""

@@ -19,6 +19,7 @@ from .parts import Parts
 from .preparation import Preparation
 from .running import Running
 from .sessions import Sessions
+from .starts import Starts
 from .states import States
 from .views import Views
 from .work import NOBODY, Listener, Work
@@ -41,7 +42,8 @@ class Service:
         contents = Contents(parts, self._preparation)
         self.keeping = Keeping(parts, contents)
         self.sessions = Sessions(parts, self._preparation, self.views, self.keeping)
-        self.states = States(parts, self._preparation, contents)
+        self.starts = Starts(parts, contents)
+        self.states = States(parts, self._preparation, contents, self.starts)
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 

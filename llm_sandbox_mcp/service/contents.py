@@ -25,7 +25,7 @@ from ..state.saved import Saved
 from ..state.streams import Reader, Writer
 from .parts import Parts
 from .preparation import Preparation
-from .variables import UNABLE, Kept, Variables
+from .variables import UNABLE, Home, Kept, Variables
 
 _AGAIN = "delete it, and save the session again"
 _SMALLEST = 0.001
@@ -155,18 +155,28 @@ class Contents:
     async def read(self, session: Session, sandbox: Sandbox, reader: Reader, on_progress: OnProgress | None) -> Opened:
         """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit."""
         manifest = reader.manifest
+        opened = await self.read_into(session, sandbox, reader, on_progress)
+        notes = (*opened.notes, *await self._read_artifacts(session, reader))
+        session.go_on(manifest.runs, opened.kept)
+        missing = (*manifest.missing, *opened.missing)
+        return Opened(session.id, session.language, opened.kept, manifest.files, missing, notes)
+
+    async def read_into(self, home: Home, sandbox: Sandbox, reader: Reader, on_progress: OnProgress | None) -> Kept:
+        """Reads files and variables of a state into a new sandbox; returns what became of them.
+
+        Raises `BadState` if it is damaged or does not fit.
+        """
+        manifest = reader.manifest
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: {manifest.files} files")
-        libraries, lost = await _unpack(session, sandbox, [partial(reader.section, layer) for layer in manifest.layers])
+        libraries, lost = await _unpack(home, sandbox, [partial(reader.section, layer) for layer in manifest.layers])
         for known in [self._languages[one] for one in libraries if one in self._languages]:
             await self._installer.check_installed(sandbox, await self._preparation.places(known))
-        notes = await self._read_artifacts(session, reader)
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: variables")
-        variables = await self._variables.open(session, sandbox, manifest.variables, on_progress)
-        session.go_on(manifest.runs, variables.kept)
-        missing = (*manifest.missing, *lost, *variables.missing)
-        return Opened(session.id, session.language, variables.kept, manifest.files, missing, (*variables.notes, *notes))
+        opened = await self._variables.open(home, sandbox, manifest.variables, on_progress)
+        opened.missing[:0] = lost
+        return opened
 
     async def copy(
         self, session: Session, sandbox: Sandbox, second: Session, new: Sandbox, on_progress: OnProgress | None
@@ -226,12 +236,12 @@ def _is_missing(language: str, packed: Packed) -> bool:
 
 
 async def _unpack(
-    session: Session, sandbox: Sandbox, layers: Sequence[packing.Content]
+    home: Home, sandbox: Sandbox, layers: Sequence[packing.Content]
 ) -> tuple[Sequence[str], Sequence[Missing]]:
-    """Unpacks files into a new session; returns the languages that have libraries, and the files that are missing."""
+    """Unpacks files into a new sandbox; returns the languages that have libraries, and the files that are missing."""
     languages, missing = await packing.unpack(sandbox, layers)
     for name in languages:
-        await session.use_libraries(name, ())  # an interpreter that waits has not seen them
+        await home.use_libraries(name, ())  # an interpreter that waits has not seen them
     return languages, missing
 
 

@@ -43,6 +43,7 @@ class Describer:
         """The description of one language, ready for JSON; `problem` says why it cannot run here."""
         handler = language.handler
         problem = {}
+        start = self._profile.language(language.name).start
         answer = self._unprepared(language)
         try:
             if await self._preparer.ready(language):
@@ -58,6 +59,7 @@ class Describer:
             **problem,
             "file_extension": handler.extension,
             "keeps_state": handler.stateful,
+            **({"starts_from": start} if start else {}),
             "takes_variables": handler.runner is not None,
             "working_directory": WORKDIR,
             "figures": list(handler.figures),

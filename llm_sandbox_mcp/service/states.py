@@ -1,27 +1,38 @@
 """Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
 
+from collections.abc import Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox
-from ..base.errors import InvalidArgument, PolicyDenied, quoted
+from ..base.errors import InvalidArgument, PolicyDenied, SandboxError, quoted
 from ..base.principal import ANONYMOUS, Principal
 from ..base.results import OnProgress, Opened, SavedSession
 from ..sessions.session import Session
 from ..state.saved import checked_name
+from ..state.streams import Reader
 from .contents import Contents
 from .parts import Parts
 from .preparation import Preparation
+from .starts import Starts
 
 _FRESH = "run code in it first"
+_AT_ONCE = 32
+"""Sessions that are opened at once from the same state."""
 
 
 class States:
     """The saved sessions of all callers."""
 
-    def __init__(self, parts: Parts, preparation: Preparation, contents: Contents) -> None:
+    def __init__(self, parts: Parts, preparation: Preparation, contents: Contents, starts: Starts) -> None:
         self._languages = parts.languages
         self._live = parts.live
         self._saved = parts.saved
         self._preparation = preparation
         self._contents = contents
+        self._starts = starts
 
     async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
         """Saves the variables, files, libraries and artifacts of a session, which goes on unchanged.
@@ -35,7 +46,9 @@ class States:
         async with session.exclusive():
             sandbox = await _with_state(session)
             async with self._saved.writing(caller, name) as writer:
-                return await self._contents.write(session, sandbox, writer, name, tmp=tmp)
+                saved = await self._contents.write(session, sandbox, writer, name, tmp=tmp)
+        await self._starts.look()
+        return saved
 
     async def open(self, caller: Principal, name: str, on_progress: OnProgress | None = None) -> Opened:
         """Opens a saved session as a new one, within the limits of today's profile; the saved one stays.
@@ -45,21 +58,70 @@ class States:
         _check_known(caller)
         async with self._saved.reading(caller, name) as reader:
             language, policy = self._contents.frame(reader.manifest)
-            session = self._live.open(language, policy, caller)
+            session = self._live.open(language, policy, caller, empty=True)
             try:
-                async with session.exclusive():
-                    sandbox = await self._preparation.sandbox(session, self._languages[language], on_progress)
-                    return await self._contents.read(session, sandbox, reader, on_progress)
+                return await self._open(session, reader, on_progress)
             except BaseException:
                 self._drop(session)
                 raise
+
+    async def open_many(
+        self, caller: Principal, name: str, count: int, on_progress: OnProgress | None = None
+    ) -> Sequence[Opened]:
+        """Opens a saved session as so many new ones, or none if one of them cannot be opened; raises as `open` does.
+
+        What is read of a small state is read once.
+        """
+        _check_known(caller)
+        if count < 1:
+            raise InvalidArgument(f"count must be at least 1, not {count}")
+        sessions, opened, failed = list[Session](), dict[Session, Opened](), list[SandboxError]()
+        limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def open_one(reader: Reader, session: Session, tasks: TaskGroup) -> None:
+            try:
+                async with limiter:
+                    opened[session] = await self._open(session, reader, None)
+            except SandboxError as error:
+                failed.append(error)
+                tasks.cancel_scope.cancel()
+                return
+            if on_progress is not None:
+                await on_progress(f"opened {len(opened)} of {count}")
+
+        async with self._saved.reading(caller, name) as reader:
+            language, policy = self._contents.frame(reader.manifest)
+            try:
+                for _ in range(count):
+                    sessions.append(self._live.open(language, policy, caller, empty=True))
+                    sessions[-1].join()  # otherwise it would make room for the next one
+                reader.share()
+                async with open_tasks() as tasks:
+                    for session in sessions:
+                        tasks.start_soon(open_one, reader, session, tasks)
+                if failed:
+                    raise failed[0]
+            except BaseException:
+                for session in sessions:
+                    self._drop(session)
+                raise
+            finally:
+                for session in sessions:
+                    session.leave()
+        return [opened[session] for session in sessions]
+
+    async def _open(self, session: Session, reader: Reader, on_progress: OnProgress | None) -> Opened:
+        async with session.exclusive():
+            language = self._languages[session.language]
+            sandbox = await self._preparation.sandbox(session, language, on_progress)
+            return await self._contents.read(session, sandbox, reader, on_progress)
 
     async def branch(self, caller: Principal, session_id: str, on_progress: OnProgress | None = None) -> Opened:
         """Opens a second session that starts where this one stands, with /tmp; both go on separately."""
         session = self._live.get(session_id)
         async with session.exclusive():
             sandbox = await _with_state(session)
-            second = self._live.open(session.language, session.policy, caller)
+            second = self._live.open(session.language, session.policy, caller, empty=True)
             try:
                 async with second.exclusive():
                     language = self._languages[session.language]
@@ -78,6 +140,7 @@ class States:
         """Deletes a saved session with all of its bytes; live sessions stay."""
         _check_known(caller)
         await self._saved.delete(caller, name)
+        await self._starts.look()
 
     @property
     def place(self) -> str:

@@ -3,13 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import anyio
 
 from ..backends.base import Sandbox
 from ..base.errors import BadState, SandboxError, SandboxLost
 from ..base.messages import Note
-from ..base.results import Missing, OnProgress
+from ..base.results import Library, Missing, OnProgress
+from ..languages.places import Places
+from ..runs.run import Outcome
 from ..sessions.session import Session
 from ..state import packing
 from ..state.changes import FOLDER
@@ -23,6 +26,20 @@ _TRIES = 8
 """How many interpreters may die of variables that are opened, one each."""
 _FRESH = "run code in it first"
 UNABLE = "this language cannot save them"
+
+
+class Home(Protocol):
+    """Where variables are opened: a session, or a sandbox that no session has yet."""
+
+    async def act(self, places: Places, code: str, timeout: float) -> Outcome:
+        """Runs code of the server's own in the interpreter of a language."""
+
+    async def use_libraries(self, language: str, installed: tuple[Library, ...]) -> None:
+        """Takes note of the libraries that are installed now."""
+
+    def has(self, sandbox: Sandbox) -> bool:
+        """Whether this is still its sandbox."""
+
 
 Begin = Callable[[Sandbox, Iterable[str]], Awaitable[None]]
 
@@ -87,9 +104,7 @@ class Variables:
                 await packing.remove_folders(sandbox)
             raise
 
-    async def open(
-        self, session: Session, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None
-    ) -> Kept:
+    async def open(self, home: Home, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None) -> Kept:
         """Lets a new interpreter of each language read its variables from its folder, which is removed then."""
         variables, whole = Kept(), True
         for name in saved:
@@ -101,8 +116,8 @@ class Variables:
             until = anyio.current_time() + _LONGEST
             for _ in range(_TRIES):
                 seconds = max(1.0, until - anyio.current_time())
-                reason = await self._act(session, name, state.open, on_progress, seconds)
-                if not session.has(sandbox):
+                reason = await self._act(home, name, state.open, on_progress, seconds)
+                if not home.has(sandbox):
                     raise BadState("its variables end the sandbox when they are opened", "save it without them")
                 if (report := await packing.take_report(sandbox, name)).kept is not None:
                     break
@@ -114,16 +129,16 @@ class Variables:
 
     async def _act(
         self,
-        session: Session,
+        home: Home,
         name: str,
         code: str,
         on_progress: OnProgress | None = None,
         seconds: float = _LONGEST,
     ) -> str:
-        """Runs a handler's own code in a session's interpreter; returns why it came to no end, if it did not."""
+        """Runs a handler's own code in its language's interpreter; returns why it came to no end, if it did not."""
         places = await self._preparation.places(self._languages[name], on_progress)
         code = places.expand(code).replace("{folder}", f"{FOLDER}/{name}")
-        outcome = await session.act(places, code, seconds)
+        outcome = await home.act(places, code, seconds)
         if outcome.ending in ("timeout", "cpu_limit"):
             return "it took longer than a run may take"
         if not outcome.alive:

@@ -63,11 +63,14 @@ class LiveSessions:
         owner: Principal,
         session_id: str = "",
         put_aside: Reopen | None = None,
+        *,
+        empty: bool = False,
     ) -> Session:
         """Opens a session for a first use in that language, in a sandbox with that policy.
 
         If the limit is reached, an idle session makes room: it is put aside or closed; `longest_idle` chooses it.
-        `session_id` and `put_aside` are those of a session that was put aside itself.
+        `session_id` and `put_aside` are those of a session that was put aside itself; with `empty`, its owner opens a
+        saved session in it.
 
         Raises `CapacityReached` if no session can make room, or if too many sandboxes were started just now.
         """
@@ -93,6 +96,7 @@ class LiveSessions:
             self._overtime,
             put_aside,
             undoes_kills=self._limits.undo_kills,
+            empty=empty,
         )
         session.after_use = self.after_use
         if oldest is not None:

@@ -76,9 +76,11 @@ class Session(InTurn):
         put_aside: Reopen | None = None,
         *,
         undoes_kills: bool = False,
+        empty: bool = False,
     ) -> None:
         """`put_aside`: it had been closed, and its first use opens its state again. `undoes_kills`: it also returns to
-        its last state that was put aside if code had to be killed."""
+        its last state that was put aside if code had to be killed. `empty`: it starts from no saved session, since its
+        owner opens one in it."""
         if put_aside is None:
             starts.take()
         super().__init__(session_id)
@@ -104,6 +106,7 @@ class Session(InTurn):
         """Until when processes that the last use left running may use the processor."""
         self._counted = put_aside is None
         """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
+        self._empty = empty
         self._lease: Lease | None = None
         self.broken_off = False
         """Whether its last run was interrupted."""
@@ -192,15 +195,18 @@ class Session(InTurn):
                 self._starts.take()
             self._counted = False
             name = self._language if self.put_aside is None else self.language
-            lease = await self._pool.acquire(name, self.policy)
+            empty, self._empty = self._empty or self.put_aside is not None, False
+            lease = await self._pool.acquire(name, self.policy, empty=empty)
             if self.closed:
                 lease.release()
                 raise unknown(self.id)
             self._lease, self.language = lease, name
             if self.put_aside is not None:
                 await self._return(self.put_aside, lease.sandbox, on_progress)
-                if self._lease is None:  # it was closed meanwhile
-                    raise unknown(self.id)
+            elif not empty:
+                await self._start(lease, on_progress)
+            if self._lease is None:  # it was closed meanwhile
+                raise unknown(self.id)
         return self._lease.sandbox
 
     async def _return(self, reopen: Reopen, sandbox: Sandbox, on_progress: OnProgress | None) -> None:
@@ -215,6 +221,22 @@ class Session(InTurn):
         finally:
             self._returning = False
         self.news.return_to(notes)
+
+    async def _start(self, lease: Lease, on_progress: OnProgress | None) -> None:
+        """Opens the saved session that those in its language start from, unless that was done while it waited."""
+        notes, self._acting = lease.started, True
+        try:
+            if notes is None:
+                notes = await self._pool.begin(lease, self.language, on_progress)
+        except BaseException:
+            loss = self.news.loss
+            self.drop("it could not start from a saved session")
+            self.news.loss = loss
+            raise
+        finally:
+            self._acting = False
+        for note in notes:
+            self.news.tell(note)
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.

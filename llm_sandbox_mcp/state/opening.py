@@ -1,5 +1,6 @@
 """Finds what a profile says of saved sessions: where they are, and how much there can be."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ..base.errors import ProfileError
@@ -11,12 +12,12 @@ from .saved import SavedSessions
 from .store import Store
 
 
-def saved_sessions(limits: SessionLimits, folder: Path) -> SavedSessions:
+def saved_sessions(limits: SessionLimits, folder: Path, starts: Collection[str] = ()) -> SavedSessions:
     """Those that callers save, in the place that the profile names, or else in this folder.
 
-    Raises `ProfileError` for a place or a key that cannot be used.
+    `starts` are those that sessions start from. Raises `ProfileError` for a place or a key that cannot be used.
     """
-    return SavedSessions(_store(limits, folder), Bounds(limits.saved, limits.saved_size, limits.saved_age))
+    return SavedSessions(_store(limits, folder), Bounds(limits.saved, limits.saved_size, limits.saved_age), starts)
 
 
 def kept_sessions(limits: SessionLimits, folder: Path) -> KeptSessions:

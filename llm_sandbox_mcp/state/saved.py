@@ -2,9 +2,8 @@
 
 import logging
 import math
-import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +13,9 @@ import anyio
 from ..aio.tasks import open_tasks
 from ..base.errors import BadState, InvalidArgument, StoreFailed, UnknownState, quoted
 from ..base.messages import Note, Step
-from ..base.principal import Principal
+from ..base.principal import USER, Principal
 from ..base.results import SavedSession
+from ..profile.sections import SAVED_NAME
 from . import encoding
 from .bounds import AT_ONCE, Bounds, Pruner, space_of
 from .manifest import Manifest
@@ -23,8 +23,6 @@ from .store import Entry, Source, Store
 from .streams import Reader, Writer, begin, read_manifest
 
 _log = logging.getLogger(__name__)
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,98}[A-Za-z0-9_-]|[A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,11 @@ class Saved:
 class SavedSessions:
     """All saved sessions; an owner sees, reads and replaces only those of their own."""
 
-    def __init__(self, store: Store, bounds: Bounds) -> None:
+    def __init__(self, store: Store, bounds: Bounds, starts: Collection[str] = ()) -> None:
+        """`starts` are the names that sessions of this user start from: they stay, however old they are."""
         self._store = store
         self._bounds = bounds
+        self._starts = {(space_of(USER), name) for name in starts}
         self._pruner = Pruner(store, bounds)
 
     @property
@@ -71,7 +71,7 @@ class SavedSessions:
         space = space_of(owner)
         async with self._store.create(space, checked_name(name)) as sink:
             yield await begin(sink, self._bounds.size)
-        await self._pruner.prune(space, name)
+        await self._pruner.prune(space, name, lambda name: (space, name) in self._starts)
 
     @asynccontextmanager
     async def reading(self, owner: Principal, name: str) -> AsyncIterator[Reader]:
@@ -84,6 +84,11 @@ class SavedSessions:
                 return source
 
             yield Reader(await read_manifest(source, name), itself)
+
+    async def tag(self, owner: Principal, name: str) -> str:
+        """Another one for each state that takes the place of this one; empty if there is none of that name."""
+        async with self._store.open(space_of(owner), checked_name(name)) as source:
+            return source.tag if source is not None else ""
 
     async def all(self, owner: Principal) -> Sequence[Saved]:
         """Those of an owner, the latest first."""
@@ -100,7 +105,7 @@ class SavedSessions:
 
         async with open_tasks() as tasks:
             for entry in await self._store.entries(space):
-                if _NAME.fullmatch(entry.name):  # others put the rest there
+                if SAVED_NAME.fullmatch(entry.name):  # others put the rest there
                     tasks.start_soon(read, entry)
         return sorted(found, key=_age)
 
@@ -130,7 +135,7 @@ class SavedSessions:
 
 def checked_name(name: str) -> str:
     """A name under which a session can be saved; `InvalidArgument` for another."""
-    if not _NAME.fullmatch(name):
+    if not SAVED_NAME.fullmatch(name):
         raise InvalidArgument(
             f"name: {quoted(name)} cannot be the name of a saved session",
             "use 1 to 100 ASCII letters, digits, spaces, dots, hyphens and underscores; begin with a letter or digit",

@@ -19,6 +19,8 @@ _SMALL = 32 << 10
 """Bytes up to which a thread would take longer than the work."""
 _AT_ONCE = 256 << 10
 """Bytes that are read or written at once, at least if there are as many."""
+_SHARED = 32 << 20
+"""Bytes of a section that is kept in memory for all who read it."""
 _FIRST_READ = 16 << 10
 """Bytes at the end of a state, in which most manifests are."""
 _UNSEAL = "the operator can set sessions.key_file in the profile as it was when this was saved, or delete it"
@@ -104,9 +106,28 @@ class Reader:
         self._find = find
         self._near = "", 0, b""
         """What was read last: of which object, from where on."""
+        self._sharing: anyio.Lock | None = None
+        self._shared: dict[tuple[str, int], list[bytes]] = {}
+        """The small sections that were read, if they are shared."""
+
+    def share(self) -> None:
+        """Keeps small sections in memory from now on: several read the same ones at once."""
+        self._sharing = anyio.Lock()
 
     async def section(self, section: Section) -> Chunks:
         """The data of a section, each piece checked before it is given."""
+        if self._sharing is None or section.size > _SHARED:
+            async for data in self._read_section(section):
+                yield data
+            return
+        place = section.object, section.start
+        async with self._sharing:
+            if place not in self._shared:
+                self._shared[place] = [data async for data in self._read_section(section)]
+        for data in self._shared[place]:
+            yield data
+
+    async def _read_section(self, section: Section) -> Chunks:
         with naming(self.manifest.name):
             source = await self._find(section.object)
             if source is None:
