@@ -303,6 +303,7 @@ class Sandbox(ABC):
         argv: Sequence[str],
         env: Mapping[str, str],
         *,
+        cwd: str = WORKDIR,
         stdin: AsyncIterator[bytes] | None = None,
         most: int = _COMMAND_OUTPUT,
         on_output: Callable[[], OnBytes] | None = None,
@@ -312,7 +313,7 @@ class Sandbox(ABC):
         `on_output` makes what gets one of the outputs, as it appears and as far as it is kept.
         """
         outputs = bytearray(), bytearray()
-        async with await self.spawn(argv, env, closes_input=True) as process:
+        async with await self.spawn(argv, env, cwd, closes_input=True) as process:
             async with open_tasks() as tasks:
                 for stream, kept in ((process.stdout, outputs[0]), (process.stderr, outputs[1])):
                     tasks.start_soon(drain, stream, kept, most, on_output() if on_output is not None else None)

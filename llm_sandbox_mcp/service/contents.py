@@ -146,6 +146,7 @@ class Contents:
             untold=tuple(map(str, session.news.untold)),
             variables=variables.kept,
             files=packed.files,
+            libraries=tuple(sorted({*packed.libraries, *(base.manifest.libraries if base is not None else ())})),
             missing=(*variables.missing, *packed.missing, *still_missing),
             limits=_lowered(session.policy, self._policy),
             artifacts=tuple(artifacts),
@@ -169,8 +170,9 @@ class Contents:
         manifest = reader.manifest
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: {manifest.files} files")
-        libraries, lost = await _unpack(home, sandbox, [partial(reader.section, layer) for layer in manifest.layers])
-        for known in [self._languages[one] for one in libraries if one in self._languages]:
+        lost = await packing.unpack(sandbox, [partial(reader.section, layer) for layer in manifest.layers])
+        await _use(home, manifest.libraries)
+        for known in [self._languages[one] for one in manifest.libraries if one in self._languages]:
             await self._installer.check_installed(sandbox, await self._preparation.places(known))
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: variables")
@@ -235,14 +237,10 @@ def _is_missing(language: str, packed: Packed) -> bool:
     return report is None or report.kept is None or not found
 
 
-async def _unpack(
-    home: Home, sandbox: Sandbox, layers: Sequence[packing.Content]
-) -> tuple[Sequence[str], Sequence[Missing]]:
-    """Unpacks files into a new sandbox; returns the languages that have libraries, and the files that are missing."""
-    languages, missing = await packing.unpack(sandbox, layers)
+async def _use(home: Home, languages: Iterable[str]) -> None:
+    """Lets the interpreters of languages whose libraries were unpacked know: those that wait have not seen them."""
     for name in languages:
-        await home.use_libraries(name, ())  # an interpreter that waits has not seen them
-    return languages, missing
+        await home.use_libraries(name, ())
 
 
 async def _pass_on(
@@ -259,7 +257,7 @@ async def _pass_on(
     async def fill() -> None:
         with receive:
             try:
-                lost.extend((await _unpack(second, sandbox, [content]))[1])
+                lost.extend(await packing.unpack(sandbox, [content]))
             except SandboxError as error:
                 failed.append(error)
                 return
@@ -277,6 +275,7 @@ async def _pass_on(
                     raise
     if failed:
         raise failed[0]
+    await _use(second, packed.libraries)
     return packed, lost
 
 

@@ -1,6 +1,6 @@
 """Lets the interpreters of a session save their variables, and those of another session open them again."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -104,10 +104,10 @@ class Variables:
                 await packing.remove_folders(sandbox)
             raise
 
-    async def open(self, home: Home, sandbox: Sandbox, saved: Iterable[str], on_progress: OnProgress | None) -> Kept:
+    async def open(self, home: Home, sandbox: Sandbox, saved: Collection[str], on_progress: OnProgress | None) -> Kept:
         """Lets a new interpreter of each language read its variables from its folder, which is removed then."""
-        variables, whole = Kept(), True
-        for name in saved:
+        variables, whole = Kept(), bool(saved)
+        for number, name in enumerate(saved, 1):
             language = self._languages.get(name)
             if language is None or (state := language.handler.state) is None:
                 variables.add(name, Report(), "this server does not have the language")
@@ -119,7 +119,8 @@ class Variables:
                 reason = await self._act(home, name, state.open, on_progress, seconds)
                 if not home.has(sandbox):
                     raise BadState("its variables end the sandbox when they are opened", "save it without them")
-                if (report := await packing.take_report(sandbox, name)).kept is not None:
+                report = await packing.take_report(sandbox, name, last=whole and number == len(saved))
+                if report.kept is not None:
                     break
             variables.add(name, report, reason)
             whole = whole and report.kept is not None

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 from ..base.results import Missing
 from .encoding import Section
 
-FORMAT = 2
+FORMAT = 3
 """The version of the manifest and of everything that it describes."""
 
 _ARTIFACTS = 100_000
@@ -46,6 +46,8 @@ class Manifest(BaseModel):
     """How many were saved, by language."""
     files: int = Field(ge=0)
     """Files and folders."""
+    libraries: tuple[str, ...] = ()
+    """The languages that have libraries among the files."""
     missing: tuple[Missing, ...] = ()
     """What could not be saved."""
     limits: Mapping[str, FiniteFloat] = {}

@@ -12,7 +12,7 @@ from anyio.abc import ByteReceiveStream
 from ..aio.tasks import open_tasks
 from ..backends import copying
 from ..backends.base import Process, Sandbox, feed
-from ..backends.layout import HOME, LIBRARIES, PATH, WORKDIR
+from ..backends.layout import PATH
 from ..backends.patience import seconds_for_bytes
 from ..base.errors import BadState, Unavailable
 from ..base.results import Missing
@@ -31,6 +31,8 @@ _LISTING_MAX = 64 << 20
 _BROKEN_OFF = "the files of the session could not be read to their end"
 _STEP_OPENING = "save the session again"
 _STEP = "stop the processes that the code left running, and try again"
+
+_ALL = [f"/{place}" for place in PLACES]
 
 _REPORTS = """\
 folder=$1
@@ -82,32 +84,27 @@ for language; do
 done
 rm -f -- "$folder/known"
 """
-_TAKE_REPORT = 'cat -- "$1/report" && rm -rf -- "$1" && { rmdir -- "${1%/*}" 2>/dev/null || :; }'
+_TAKE_REPORT = 'cat -- "$1" && exec rm -rf -- "$2"'
 _UNPACK = """\
 cd / || exit 1
 modes=$1.modes
-if [ "$3" = --skip-old-files ]; then
-  head -c 10 > /dev/null
-else
-  find "${1%/*}" "$5" "$6" -type d ! -perm -700 -printf '%m\\0%p\\0' > "$modes"
-  xargs -0 -r -n 2 sh -c 'chmod 1701 -- "$1"' < "$modes"
-  head -c "$(head -c 10)" | xargs -0 -r rm -rf --
-fi
-tar -x -p -f - --no-same-owner "$3" --delay-directory-restore
+shift
+find "$1" "$2" "$3" -type d ! -perm -700 -printf '%m\\0%p\\0' > "$modes"
+xargs -0 -r -n 2 sh -c 'chmod 1701 -- "$1"' < "$modes"
+head -c "$(head -c 10)" | xargs -0 -r rm -rf --
+shift 3
+"$@"
 code=$?
 if [ -s "$modes" ]; then
   xargs -0 -n 2 sh -c '[ "$(stat -c %a -- "$1")" != 1701 ] || chmod -- "$0" "$1"' < "$modes"
 fi
-[ "$3" = --skip-old-files ] || rm -f -- "$modes"
-[ -n "$4" ] || exit $code
-rmdir -- "$1" 2>/dev/null
-ls "$2" 2>/dev/null
+rm -f -- "$modes"
 exit $code
 """
-"""The stream begins with the names of files that are gone, after their length; then comes the archive. What the sandbox
-has at first, its interpreters made for themselves; it stays. Later, folders that are closed to their owner are open for
-as long as it takes.
+"""The stream begins with the names of files that are gone, after their length; then comes the archive. Folders that are
+closed to their owner are open for as long as it takes.
 """
+_TAR = ("tar", "-x", "-p", "-f", "-", "--no-same-owner", "--delay-directory-restore")
 
 Take = Callable[[bytes], Awaitable[None]]
 Content = Callable[[], AsyncIterator[bytes]]
@@ -135,10 +132,12 @@ async def begin_changes(sandbox: Sandbox, languages: Iterable[str], seen: Seen) 
         raise Unavailable(f"/tmp of the sandbox cannot be written: {copying.first_line(done.stderr)}", _STEP)
 
 
-async def take_report(sandbox: Sandbox, language: str) -> Report:
-    """What became of the variables of a language; if there is a report, all that was saved of them is removed."""
+async def take_report(sandbox: Sandbox, language: str, *, last: bool) -> Report:
+    """What became of the variables of a language; if there is a report, all that was saved of them is removed, and of
+    the `last` one the folders of all."""
+    folder = f"{FOLDER}/{language}"
     async with copying.in_time(sandbox, "opening") as tools:
-        done = await tools.run(("sh", "-c", _TAKE_REPORT, "sh", f"{FOLDER}/{language}"))
+        done = await tools.run(("sh", "-c", _TAKE_REPORT, "sh", f"{folder}/report", FOLDER if last else folder))
     return await anyio.to_thread.run_sync(parse_report, language, done.stdout)
 
 
@@ -201,20 +200,22 @@ async def _packing(
         raise Unavailable(_BROKEN_OFF, _STEP)
 
 
-async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[str], Sequence[Missing]]:
-    """Unpacks what `pack` passed on, or all that `pack_changes` did, in this order; returns the languages that have
-    libraries now, and the files that are missing.
+async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> Sequence[Missing]:
+    """Unpacks what `pack` passed on, or all that `pack_changes` did, in this order; returns the files that are missing.
 
     Raises `BadState` if it does not fit.
     """
-    failed, last = Failed(), len(layers) - 1
-    languages: Sequence[str] = ()
+    failed = Failed()
     for number, content in enumerate(layers):
-        existing = "--overwrite-dir" if number else "--skip-old-files"
-        argv = ("sh", "-c", _UNPACK, "sh", FOLDER, LIBRARIES, existing, "last" * (number == last), WORKDIR, HOME)
+        if number:
+            argv = ["sh", "-c", _UNPACK, "sh", FOLDER, *_ALL, *_TAR, "--overwrite-dir"]
+            stream = content()
+        else:
+            # What a sandbox has at first, its interpreters made for themselves; it stays.
+            argv, stream = [*_TAR, "--skip-old-files"], _after(len(NOTHING_GONE), content())
         async with _unhurried(sandbox, "opening the files") as tools:
             # Once: what is there already would be skipped in a second try.
-            done = await sandbox.run(argv, {"PATH": PATH}, stdin=_told(content(), tools))
+            done = await sandbox.run(argv, {"PATH": PATH}, stdin=_told(stream, tools), cwd="/")
         if done.exit_code:
             full = await sandbox.fullness(thorough=True)
             if full.disk or full.large:
@@ -225,8 +226,7 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> tuple[Sequence[
                 raise BadState(cause, _STEP_OPENING)
         for line in done.stderr.split(b"\n"):
             failed.add(line)
-        languages = done.stdout.decode(errors="replace").split()
-    return languages, failed.missing()
+    return failed.missing()
 
 
 def _most(sandbox: Sandbox) -> int:
@@ -246,6 +246,14 @@ async def _told(chunks: AsyncIterator[bytes] | ByteReceiveStream, tools: copying
         if (moved := moved + len(chunk)) >= _TOLD:
             tools.moved(moved)
             moved = 0
+
+
+async def _after(size: int, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What follows the first bytes."""
+    async for chunk in chunks:
+        if rest := chunk[size:]:
+            yield rest
+        size -= min(size, len(chunk))
 
 
 async def _pass_on(stream: ByteReceiveStream, take: Take, most: int, tools: copying.Tools) -> None:

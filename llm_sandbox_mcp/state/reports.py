@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from anyio.abc import ByteReceiveStream
 
+from ..backends.layout import LIBRARIES
 from ..base.results import Missing
 from ..base.text import one_line
 from .changes import FOLDER, Changes
@@ -21,6 +22,8 @@ _TAR, _END, BROKEN = b"tar: ", b"Exiting with failure status", b"not recoverable
 """How `tar` begins what it says, how it ends it if some files failed, and if all did."""
 _FIND, _RM = b"find: ", b"rm: cannot remove "
 _OWN, _REPORTED = FOLDER.removeprefix("/").encode(), f"{FOLDER}/".encode()
+_LIBRARIES, _LANGUAGES = f"{LIBRARIES.removeprefix('/')}/".encode(), 100
+"""Where libraries are, in a folder for each language, and how many there can be."""
 _LEFT_OUT = {"socket ignored": "it is a socket"}
 
 
@@ -42,6 +45,8 @@ class Packed:
     """What became of the variables of each language."""
     files: int = 0
     """Files and folders."""
+    libraries: Collection[str] = ()
+    """The languages that have libraries among the files."""
     missing: list[Missing] = field(default_factory=list)
     """Files that were not packed."""
     changes: Changes | None = None
@@ -83,6 +88,7 @@ class Listing:
     def __init__(self, languages: Collection[str]) -> None:
         self._languages = languages
         self._files = 0
+        self._libraries = set[bytes]()
         self._failed = Failed()
         self._rest = b""
         self._reports = {f"{FOLDER}/{language}/report".encode(): bytearray() for language in languages}
@@ -99,6 +105,8 @@ class Listing:
                 if self._reported:
                     self._failed.add(line)
                     self._files += not line.startswith((_TAR, _FIND, _OWN))
+                    if line.startswith(_LIBRARIES) and len(self._libraries) < _LANGUAGES:
+                        self._libraries.add(line.removeprefix(_LIBRARIES).partition(b"/")[0])
                 else:
                     self._take_report(line)
 
@@ -107,6 +115,7 @@ class Listing:
         for language, text in zip(self._languages, self._reports.values(), strict=True):
             packed.reports[language] = parse_report(language, bytes(text))
         packed.files, packed.missing = self._files, self._failed.missing()
+        packed.libraries = sorted(name.decode(errors="replace")[:_FIELD_MAX] for name in self._libraries if name)
 
     def _take_report(self, line: bytes) -> None:
         if line == _REPORTED:

@@ -7,7 +7,8 @@ import gc
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,6 +43,19 @@ for i in range(10):
         file.write("content" * 100)
 """
 """20 small variables and 10 files."""
+LIBRARIES = """
+import json
+import numpy as np
+import pandas as pd
+from collections import Counter
+frame = pd.DataFrame({"a": [1, 2, 3]})
+counts = Counter("abc")
+names = ["a", "b"]
+limit = 10
+def total():
+    return sum(counts.values()) + limit
+"""
+TOGETHER = 100
 LARGE = "import numpy\nlarge = numpy.random.default_rng(1).random(13_107_200)\nlarge.nbytes >> 20"
 """100 MiB of an array."""
 
@@ -117,6 +131,56 @@ async def large(service: Service) -> None:
     row("branch it", branching, floor, "<= 400 ms")
 
 
+async def prepared() -> None:
+    """Sessions that start from a state of imported libraries and small values, beside sessions that start empty."""
+    with host_folder() as folder:
+        store = {"store": str(folder / "saved"), "max": 2 * TOGETHER}
+        async with served(store, folder, pool={"max": 2 * TOGETHER}) as service:
+            session = (await execute(service, LIBRARIES)).session_id
+            await service.states.save(USER, session, "prepared")
+            await service.sessions.close(session)
+            fresh, from_it, together, opened = (list[float]() for _ in range(4))
+            async with served(store, folder, languages={"python": {"start": "prepared"}}) as starting:
+                for _ in range(ROUNDS):
+                    for one, code, times in ((service, "1", fresh), (starting, "frame.a.sum(), total()", from_it)):
+                        await warm(one)
+                        await timed(partial(once, one, code), times)
+            for _ in range(LARGE_ROUNDS):
+                for work, times in ((begin_many, together), (open_many, opened)):
+                    await warm(service)
+                    sessions = list[str]()
+                    await timed(partial(work, service, sessions), times)
+                    for session in sessions:
+                        await service.sessions.close(session)
+    row("a fresh session and its first run", fresh)
+    row("one that starts from a prepared state", from_it, fresh, "<= 2x")
+    row(f"{TOGETHER} fresh sessions at once, a run in each", together)
+    row(f"{TOGETHER} opened from a prepared state", opened, together, "<= 2x")
+
+
+async def once(service: Service, code: str) -> None:
+    """A session with one run."""
+    run = await execute(service, code)
+    assert run.status == "ok", run
+    await service.sessions.close(run.session_id)
+
+
+async def begin_many(service: Service, sessions: list[str]) -> None:
+    """Sessions that start empty."""
+    sessions += [service.sessions.open(USER) for _ in range(TOGETHER)]
+    async with anyio.create_task_group() as tasks:
+        for session in sessions:
+            tasks.start_soon(partial(execute, service, "1", session_id=session))
+
+
+async def open_many(service: Service, sessions: list[str]) -> None:
+    """Sessions that are opened from a saved one."""
+    sessions += [opened.session_id for opened in await service.states.open_many(USER, "prepared", TOGETHER)]
+    async with anyio.create_task_group() as tasks:
+        for session in sessions:
+            tasks.start_soon(partial(execute, service, "frame.a.sum(), total()", session_id=session))
+
+
 async def kept(service: Service, code: str, change: str, what: str, promised: str) -> None:
     """What is saved after a run that changed one small variable."""
     session = (await execute(service, code)).session_id
@@ -174,10 +238,12 @@ async def aside(service: Service) -> None:
 
 
 @asynccontextmanager
-async def served(sessions: Mapping[str, object] = MappingProxyType({})) -> AsyncIterator[Service]:
+async def served(
+    sessions: Mapping[str, object] = MappingProxyType({}), folder: Path | None = None, **others: object
+) -> AsyncIterator[Service]:
     """A service with Python's default libraries."""
-    with host_folder() as folder:
-        over = {"sessions": {"store": str(folder / "saved"), **sessions}}
+    with host_folder() if folder is None else nullcontext(folder) as folder:
+        over = {"sessions": {"store": str(folder / "saved"), **sessions}, **others}
         async with open_service(load_profile(over=over)) as service:
             await service.warm(["python"])
             await service.pool_until(lambda pool: pool.warm > 0)
@@ -188,6 +254,7 @@ async def served(sessions: Mapping[str, object] = MappingProxyType({})) -> Async
 async def main() -> None:
     """Measures small sessions, then large ones."""
     print(f"{'':44}{'p50 ms':>9}{'p10 .. p90':>22}{'ratio':>9}  promised")
+    await prepared()
     async with served() as service:
         await small(service)
         await large(service)

@@ -202,7 +202,8 @@ class KeepingEngine(MemoryBackend):
     """Makes sandboxes whose variables can be packed and unpacked; their only file is a text of the test."""
 
     def __init__(self, steps: Steps) -> None:
-        super().__init__({**PROGRAMS, "script": self._script, "sh": self._sh, "mkdir": self._nothing, "rm": self._rm})
+        programs = {"script": self._script, "sh": self._sh, "tar": self._tar, "mkdir": self._nothing, "rm": self._rm}
+        super().__init__({**PROGRAMS, **programs})
         self.steps = steps
         self.folders: dict[str, Folders] = {}
         """The variables that are in the folder for them, by sandbox and folder."""
@@ -236,18 +237,22 @@ class KeepingEngine(MemoryBackend):
             await self.steps.take("pack")
             await self._pack(process, name, changes="--files-from" in command)
             await self.steps.take("packed")
-        elif "tar -x" in command:
-            await self.steps.take("unpack")
-            packed = await _received(process)
-            if not packed:  # whoever sent it has failed
-                return 2
-            self._unpack(process, name, packed)
-            await self.steps.take("unpacked")
-        elif "/report" in command:
+        elif "tar" in process.argv:
+            return await self._tar(process)
+        elif process.argv[4].endswith("/report"):
             await self.steps.take("report")
-            folders = self.folders.get(name, {})
-            if process.argv[4] in folders:
-                await process.print(b"kept\t%d\n" % len(folders.pop(process.argv[4])))
+            folders, folder = self.folders.get(name, {}), process.argv[4].removesuffix("/report")
+            if folder in folders:
+                await process.print(b"kept\t%d\n" % len(folders.pop(folder)))
+        return 0
+
+    async def _tar(self, process: MemoryProcess) -> int:
+        await self.steps.take("unpack")
+        packed = await _received(process)
+        if not packed:  # whoever sent it has failed
+            return 2
+        self._unpack(process.sandbox.id, packed, first=process.argv[0] == "tar")
+        await self.steps.take("unpacked")
         return 0
 
     async def _write(self, process: MemoryProcess, name: str) -> None:
@@ -280,17 +285,16 @@ class KeepingEngine(MemoryBackend):
             await process.print("\n".join([f"{FOLDER}/", *names, ""]).encode(), "stderr")
         await process.print(json.dumps(files).encode())
 
-    def _unpack(self, process: MemoryProcess, name: str, stream: bytes) -> None:
-        """Unpacks a stream; after the last one, the variables are those that the indexes name."""
-        existing, last = process.argv[6:8]
-        assert (existing == "--skip-old-files") == (name not in self._unpacked)
+    def _unpack(self, name: str, stream: bytes, *, first: bool) -> None:
+        """Unpacks a stream; the variables are those that the indexes name. Later ones begin with what is gone."""
+        assert first == (name not in self._unpacked)
         self.layers.append(name)
-        length, files = int(stream[:10]), self._unpacked.setdefault(name, {})
-        for path in stream[10 : 10 + length].decode().split("\0")[:-1]:
+        files = self._unpacked.setdefault(name, {})
+        start = 0 if first else 10 + int(stream[:10])
+        for path in stream[10:start].decode().split("\0")[:-1]:
             del files[path]
-        files |= json.loads(stream[10 + length :])
-        if not last:
-            return
+        files |= json.loads(stream[start:])
+        self.texts.pop(name, None)
         if "sandbox/text" in files:
             self.texts[name] = files["sandbox/text"]
         indexes = {path.removesuffix("/index"): json.loads(files[path]) for path in files if path.endswith("/index")}
