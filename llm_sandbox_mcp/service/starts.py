@@ -34,6 +34,8 @@ class Starts:
         self._contents = contents
         self._tags: dict[str, str] = {}
         """Which states are open in sandboxes that wait, by language."""
+        self._failing = False
+        """Whether the last look failed, which the log says once."""
         if self.names:
             self._pool.start, self._pool.starting = self.open, self.names.keys()
             parts.tasks.start_soon(self._follow)
@@ -67,9 +69,14 @@ class Starts:
         for language, tag in list(self._tags.items()):
             try:
                 replaced = await self._saved.tag(USER, self.names[language]) != tag
-            except StoreFailed as error:  # who starts a session gets the error, if it lasts
-                _log.warning("the saved session of %s could not be looked at: %s", language, error)
+            except StoreFailed as error:
+                if not self._failing:
+                    _log.warning(
+                        "whether the state that sessions of %s start from was replaced is unknown: %s", language, error
+                    )
+                self._failing = True
                 continue
+            self._failing = False
             if replaced:
                 self._tags.pop(language, None)
                 self._pool.renew(language)
