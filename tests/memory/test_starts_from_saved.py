@@ -73,7 +73,9 @@ def asked(code: str) -> RunRequest:
 async def start_of(lease: Lease, language: str = "python") -> object:
     """What the saved session was that is open in a leased sandbox; None if none is."""
     interpreter = await lease.interpreters.start(places_of(language))
-    return (await interpreter.run(asked("get start"), 1)).report.result
+    outcome = await interpreter.run(asked("get start"), 1)
+    assert outcome.report is not None
+    return outcome.report.result
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ async def test_a_module_that_spoils_its_sandbox_is_left_out_and_the_next_one_has
 ) -> None:
     async with opened_from(engine, starting, preloads={"python": [QUICK, "die"]}) as pool:
         found = await loaded(pool)
-        assert (found.modules, found.skipped.keys()) == ((QUICK,), {"die"})
+        assert (found.modules, [*found.skipped]) == ((QUICK,), ["die"])
         assert (starting.begun, starting.loaded) == (["memory-2"], [f"{QUICK}\n"])
         assert await start_of(await pool.acquire("python", ROOMY)) == "1"
 
@@ -230,6 +232,16 @@ async def test_other_work_never_gets_a_sandbox_in_which_a_saved_session_is_open(
         second = await pool.acquire(language, POLICY, **options)  # there is no room: the warm one makes some
         assert (second.started, await start_of(second, language)) == (None, None)
         assert starting.begun == ["memory-1"]
+
+
+async def test_a_language_that_starts_from_nothing_is_kept_warm_as_ever(
+    engine: MemoryBackend, starting: Starting
+) -> None:
+    async with opened_from(engine, starting, languages=("bash",)) as pool:
+        pool.keep_warm("bash", POLICY)
+        await pool.until(one_warm)
+        lease = await pool.acquire("bash", POLICY)
+        assert (lease.interpreters.languages, lease.started, starting.begun) == (("bash",), None, [])
 
 
 async def test_a_request_for_an_empty_sandbox_does_not_wait_for_the_one_that_is_being_started(
@@ -372,6 +384,7 @@ async def test_a_session_has_what_the_saved_one_had_and_what_is_to_be_told_is_to
     other = await run(from_saved, "get start")
     assert (other.result, other.notes) == ("1", (str(TOLD),))
     assert (await run(from_saved, "get start", session_id=first.session_id)).result == "5"
+    assert len({*starting.begun}) == len(starting.begun), "it was opened twice in a sandbox"
 
 
 @pytest.mark.parametrize("changes", [{"pool": {"min": 1, "languages": ("script",)}}])
