@@ -11,6 +11,7 @@ from llm_sandbox_mcp import Profile, Sandboxes
 from llm_sandbox_mcp.base.errors import BadState, CapacityReached, InvalidArgument, SandboxError, UnknownState
 from llm_sandbox_mcp.base.principal import TOKEN
 from llm_sandbox_mcp.base.results import PoolStatistics
+from llm_sandbox_mcp.pool import pool
 from llm_sandbox_mcp.profile.sections import LanguageSection
 from llm_sandbox_mcp.service import starts
 from llm_sandbox_mcp.testing.asking import execute
@@ -145,6 +146,19 @@ async def test_what_comes_before_the_first_run_finds_the_files_of_the_saved_sess
         assert "NameError" in (await session.run("x")).stderr.text
 
 
+async def test_what_a_session_has_started_with_is_what_it_has_without_a_run_of_its_own(
+    plain: Profile, profile: Profile
+) -> None:
+    await saved(plain, "open('mine', 'w').write('content'); x = 41")
+    async with sandboxes_of(profile) as sandboxes, sandboxes.session() as session:
+        await session.write("mine", "written")
+        await session.save("other")
+        async with sandboxes.open("other") as other, session.branch() as branch:
+            assert (await other.run(LOOK)).result == (await branch.run(LOOK)).result == "(41, 'written')"
+        await session.refresh()
+        assert "NameError" in (await session.run("x")).stderr.text
+
+
 async def test_what_is_missing_of_the_saved_session_is_told_in_the_first_run_of_each(
     plain: Profile, profile: Profile
 ) -> None:
@@ -187,10 +201,12 @@ async def test_a_session_that_was_put_aside_goes_on_as_it_was_and_starts_from_th
     await saved(plain, "x = 41; y = 1; open('of geo', 'w').close()")
     look = f"{LOOK}, 'y' in globals(), os.path.exists('of geo')"
     change = "import os; del y; x = 2; os.remove('of geo'); open('mine', 'w').write('m') and None"
-    async with serving(profile, keep=True, idle_timeout=0.5) as service:
+    async with serving(changed(profile, pool=WARM), keep=True, idle_timeout=0.5) as service:
+        await service.warm(["python"])
         first = await execute(service, change)
         assert first.status == "ok", first
         await put_aside(service, first.session_id)
+        await service.pool_until(one_warm)
         again = await execute(service, look, session_id=first.session_id)
         assert again.result == "(2, 'm', False, False)", again
         await service.sessions.reset(first.session_id)
@@ -294,6 +310,33 @@ async def test_what_another_server_saves_under_the_name_replaces_what_waits_here
         await until(sandboxes, lambda now: (now.opened, now.warm) == (2, 1))
         assert (await sandboxes.run("x")).result == "42"
         assert sandboxes.service.pool().hits == 1
+
+
+async def test_what_waits_is_replaced_although_a_session_has_opened_the_new_one_already(
+    plain: Profile, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "_LOOK", 1000.0)
+    await saved(plain)
+    async with sandboxes_of(profile, pool=WARM) as sandboxes:
+        await warmed(sandboxes)
+        await saved(plain, "x = 42")
+        async with sandboxes.session(limits={"timeout": 20}) as session:  # no sandbox with these waits
+            assert (await session.run("x")).result == "42"
+        await sandboxes.service.starts.look()
+        assert (await sandboxes.run("x")).result == "42"
+
+
+async def test_what_could_not_be_opened_is_tried_again_as_soon_as_another_one_is_seen(
+    plain: Profile, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_FIRST_BACKOFF", 1000.0)
+    async with sandboxes_of(profile, pool=WARM) as sandboxes:
+        await sandboxes.service.warm(["python"])
+        await until(sandboxes, lambda now: now.failed == 1)
+        await saved(plain)
+        await sandboxes.service.starts.look()
+        await until(sandboxes, one_warm)
+        assert (await sandboxes.run("x")).result == "41"
 
 
 async def test_a_saved_session_is_opened_several_times_at_once_and_each_goes_on_by_itself(plain: Profile) -> None:
