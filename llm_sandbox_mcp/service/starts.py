@@ -33,7 +33,7 @@ class Starts:
         self._saved = parts.saved
         self._contents = contents
         self._tags: dict[str, str] = {}
-        """Which states are open in sandboxes that wait, by language."""
+        """The oldest states that sandboxes which wait can have open, by language; empty for one that was not there."""
         self._failing = False
         """Whether the last look failed, which the log says once."""
         if self.names:
@@ -50,6 +50,8 @@ class Starts:
         name = self.names[language]
         try:
             tag = await self._saved.tag(USER, name)
+            # An older one can still be open in another sandbox that waits; what cannot be opened is looked at, too.
+            self._tags.setdefault(language, tag)
             async with self._saved.reading(USER, name) as reader:
                 _check_language(reader.manifest, language)
                 opened = await self._contents.read_into(interpreters, interpreters.sandbox, reader, on_progress)
@@ -57,7 +59,6 @@ class Starts:
             cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
             step = f"the operator can save it again, or set another one, languages.{language}.start in the profile"
             raise BadState(cause, step) from error
-        self._tags[language] = tag
         interpreters.ran.update(opened.kept)
         lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]
         if (more := len(lost) - _NAMED) > 0:
