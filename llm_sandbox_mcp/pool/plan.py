@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ..backends.base import Layer
 from ..base.policy import Policy
 from ..profile.sections import PoolLimits
 
@@ -26,6 +27,8 @@ class Key:
     policy: Policy
     start: bool = False
     """Whether it is for a session that starts from a saved one, which is opened in it before it is warm."""
+    layer: Layer | None = None
+    """The files that it starts with, if they are not empty folders."""
 
 
 class State(Enum):

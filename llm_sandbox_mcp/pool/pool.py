@@ -16,7 +16,7 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from ..backends.base import Backend, Sandbox, Zygote
+from ..backends.base import Backend, Layer, Sandbox, Zygote
 from ..backends.room import Room
 from ..base.errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
 from ..base.messages import Note
@@ -76,6 +76,8 @@ class Pool:
         self.start: Start | None = None
         self.starting: Collection[str] = ()
         """The languages whose sessions start from a saved one, with `start`."""
+        self.layers: dict[tuple[str, Policy], Layer] = {}
+        """The files of these, for the sandboxes of a language and policy that need no copy of their own."""
         self._members: dict[int, Owned] = {}
         self._requests: dict[int, Request] = {}
         self._wanted: dict[Key, Wanted] = {}
@@ -94,10 +96,12 @@ class Pool:
         self._last_error = ""
         self._waits: deque[float] = deque(maxlen=_REMEMBERED)
 
-    async def acquire(self, language: str, policy: Policy, *, warm: bool = True, empty: bool = False) -> Lease:
+    async def acquire(
+        self, language: str, policy: Policy, *, warm: bool = True, empty: bool = False, layer: Layer | None = None
+    ) -> Lease:
         """An unused sandbox for work in a language; with `warm=False`, one without an interpreter.
 
-        With `empty`, no saved session was opened in it.
+        With `empty`, no saved session was opened in it; with a layer, it has its files, where that is possible.
 
         Raises the error of the backend if it cannot be made, and `PoolTimeout` or `CapacityReached`, depending on the
         profile, if all sandboxes are in use.
@@ -105,7 +109,7 @@ class Pool:
         # Whether there are images, and their names, is known only after an engine is chosen.
         backend = await self._backend.chosen()
         starts = warm and not empty and language in self.starting
-        key = Key(language if warm else "", backend.image_of(language), policy, starts)
+        key = Key(language if warm else "", backend.image_of(language), policy, starts, layer)
         self._asked_at = anyio.current_time()
         if key in self._wanted:
             self._demands[key].note(self._asked_at)
@@ -336,7 +340,8 @@ class Pool:
             self._step()
 
     def _made(self, key: Key) -> AbstractAsyncContextManager[Sandbox]:
-        return self._backend.sandbox(key.policy, key.image, self._zygote(key))
+        layer = self.layers.get((key.language, key.policy)) if key.start else key.layer
+        return self._backend.sandbox(key.policy, key.image, self._zygote(key), layer)
 
     def _zygote(self, key: Key) -> Zygote | None:
         return self._preloads.zygote(key) if self._backend.forks else None

@@ -14,6 +14,7 @@ from .door import Door
 from .files import Files
 from .installing import Installing
 from .keeping import Keeping
+from .layers import Layers
 from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
@@ -42,8 +43,9 @@ class Service:
         contents = Contents(parts, self._preparation)
         self.keeping = Keeping(parts, contents)
         self.sessions = Sessions(parts, self._preparation, self.views, self.keeping)
-        self.starts = Starts(parts, contents)
-        self.states = States(parts, self._preparation, contents, self.starts)
+        layers = Layers(parts, contents)
+        self.starts = Starts(parts, contents, layers)
+        self.states = States(parts, self._preparation, contents, layers, self.starts)
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 
@@ -87,6 +89,7 @@ class Service:
 
         Failures are ignored here: they happen again, and are reported, when a language is used.
         """
+        self.starts.serve()
         await self._preparation.warm(languages)
 
     def pool(self) -> PoolStatistics:

@@ -153,31 +153,53 @@ class Contents:
             layers=tuple(layers),
         )
 
-    async def read(self, session: Session, sandbox: Sandbox, reader: Reader, on_progress: OnProgress | None) -> Opened:
-        """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit."""
+    async def read(
+        self,
+        session: Session,
+        sandbox: Sandbox,
+        reader: Reader,
+        on_progress: OnProgress | None,
+        missing: Sequence[Missing] | None = None,
+    ) -> Opened:
+        """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit.
+
+        `missing`: its files are there already, but for these.
+        """
         manifest = reader.manifest
-        opened = await self.read_into(session, sandbox, reader, on_progress)
+        if missing is None:
+            if on_progress is not None:
+                await on_progress(f"opening {manifest.name}: {manifest.files} files")
+            missing = await self.unpack(sandbox, reader)
+        opened = await self.use(session, sandbox, manifest, missing, on_progress)
         notes = (*opened.notes, *await self._read_artifacts(session, reader))
         session.go_on(manifest.runs, opened.kept)
         missing = (*manifest.missing, *opened.missing)
         return Opened(session.id, session.language, opened.kept, manifest.files, missing, notes)
 
-    async def read_into(self, home: Home, sandbox: Sandbox, reader: Reader, on_progress: OnProgress | None) -> Kept:
-        """Reads files and variables of a state into a new sandbox; returns what became of them.
+    async def unpack(self, sandbox: Sandbox, reader: Reader) -> Sequence[Missing]:
+        """Unpacks the files of a state, those with variables too, in a new sandbox; returns those that are missing.
 
         Raises `BadState` if it is damaged or does not fit.
         """
-        manifest = reader.manifest
-        if on_progress is not None:
-            await on_progress(f"opening {manifest.name}: {manifest.files} files")
-        lost = await packing.unpack(sandbox, [partial(reader.section, layer) for layer in manifest.layers])
+        return await packing.unpack(sandbox, [partial(reader.section, layer) for layer in reader.manifest.layers])
+
+    async def use(
+        self,
+        home: Home,
+        sandbox: Sandbox,
+        manifest: Manifest,
+        missing: Sequence[Missing],
+        on_progress: OnProgress | None,
+    ) -> Kept:
+        """Opens the variables of a state whose files were unpacked, but for those that are missing; returns what became
+        of all."""
         await _use(home, manifest.libraries)
         for known in [self._languages[one] for one in manifest.libraries if one in self._languages]:
             await self._installer.check_installed(sandbox, await self._preparation.places(known))
         if on_progress is not None:
             await on_progress(f"opening {manifest.name}: variables")
         opened = await self._variables.open(home, sandbox, manifest.variables, on_progress)
-        opened.missing[:0] = lost
+        opened.missing[:0] = missing
         return opened
 
     async def copy(

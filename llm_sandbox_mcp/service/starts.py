@@ -1,18 +1,24 @@
 """Sessions that start from a saved one, where the profile says so: from a state that its user has prepared."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from weakref import WeakKeyDictionary
 
 import anyio
 
-from ..base.errors import BadState, StoreFailed, UnknownState, quoted
+from ..backends.base import Layer, Sandbox
+from ..base.errors import BadState, SandboxError, StoreFailed, UnknownState, quoted
 from ..base.messages import Note
 from ..base.principal import USER
-from ..base.results import OnProgress
+from ..base.results import Missing, OnProgress
 from ..base.text import one_line
 from ..runs.interpreters import Interpreters
 from ..state.manifest import Manifest
+from ..state.streams import Reader
 from .contents import Contents
+from .layers import Layers, Shared
 from .parts import Parts
 
 _LOOK = 10.0
@@ -26,19 +32,34 @@ _log = logging.getLogger(__name__)
 class Starts:
     """The saved sessions that others start from: one for each language at most. Sandboxes that wait have it open."""
 
-    def __init__(self, parts: Parts, contents: Contents) -> None:
+    def __init__(self, parts: Parts, contents: Contents, layers: Layers) -> None:
         self.names: Mapping[str, str] = parts.profile.starts
         """Their names, by language."""
+        self._policy = parts.profile.policy()
+        self._tasks = parts.tasks
+        self._layers = layers
         self._pool = parts.pool
         self._saved = parts.saved
         self._contents = contents
         self._tags: dict[str, str] = {}
         """The oldest states that sandboxes which wait can have open, by language; empty for one that was not there."""
+        self._replaced = defaultdict[str, anyio.Event](anyio.Event)
+        """Set when another state has the name, by language."""
+        self._shared = WeakKeyDictionary[Layer, Shared]()
+        """What is in layers."""
+        self._serving = False
         self._failing = False
         """Whether the last look failed, which the log says once."""
         if self.names:
             self._pool.start, self._pool.starting = self.open, self.names.keys()
             parts.tasks.start_soon(self._follow)
+
+    def serve(self) -> None:
+        """From now on, sandboxes share the files of large states, where the backend can do that."""
+        if not self._serving:
+            self._serving = True
+            for language in self.names:
+                self._tasks.start_soon(self._share, language)
 
     async def open(
         self, interpreters: Interpreters, language: str, on_progress: OnProgress | None = None
@@ -47,14 +68,14 @@ class Starts:
 
         Raises `BadState` if it cannot be opened, and `StoreFailed`.
         """
-        name = self.names[language]
+        sandbox = interpreters.sandbox
         try:
-            tag = await self._saved.tag(USER, name)
-            # An older one can still be open in another sandbox that waits; what cannot be opened is looked at, too.
-            self._tags.setdefault(language, tag)
-            async with self._saved.reading(USER, name) as reader:
-                _check_language(reader.manifest, language)
-                opened = await self._contents.read_into(interpreters, interpreters.sandbox, reader, on_progress)
+            if sandbox.layer is None:
+                manifest, missing = await self._unpack(sandbox, language)
+            else:
+                shared = self._shared[sandbox.layer]
+                manifest, missing = shared.manifest, shared.missing
+            opened = await self._contents.use(interpreters, sandbox, manifest, missing, on_progress)
         except (BadState, UnknownState) as error:
             cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
             step = f"the operator can save it again, or set another one, languages.{language}.start in the profile"
@@ -64,6 +85,41 @@ class Starts:
         if (more := len(lost) - _NAMED) > 0:
             lost[_NAMED:] = [Note("not_kept", f"not kept: {more} more variables or files")]
         return [*lost, *opened.notes]
+
+    async def _unpack(self, sandbox: Sandbox, language: str) -> tuple[Manifest, Sequence[Missing]]:
+        async with self._reading(language) as reader:
+            return reader.manifest, await self._contents.unpack(sandbox, reader)
+
+    @asynccontextmanager
+    async def _reading(self, language: str) -> AsyncIterator[Reader]:
+        name = self.names[language]
+        tag = await self._saved.tag(USER, name)
+        # An older one can still be open in another sandbox that waits; what cannot be opened is looked at, too.
+        self._tags.setdefault(language, tag)
+        async with self._saved.reading(USER, name) as reader:
+            if reader.manifest.language != language:
+                raise BadState(f"{quoted(name)} is a session of {quoted(reader.manifest.language, 40)}")
+            yield reader
+
+    async def _share(self, language: str) -> None:
+        """Keeps the files of the state of a language, for all sandboxes; again when another takes its place."""
+        while True:
+            replaced = self._replaced[language] = anyio.Event()
+            try:
+                async with AsyncExitStack() as scope:
+                    async with self._reading(language) as reader:
+                        layers = self._layers.of(reader, language, self._policy)
+                        shared = await scope.enter_async_context(layers)
+                    if shared is not None:
+                        self._shared[shared.layer] = shared
+                        self._pool.layers[language, self._policy] = shared.layer
+                        self._pool.renew(language)
+                    await replaced.wait()
+            except SandboxError as error:  # who starts a session gets the same error
+                _log.debug("the state of %s is not shared: %s", language, error)
+                await replaced.wait()
+            finally:
+                self._pool.layers.pop((language, self._policy), None)
 
     async def look(self) -> None:
         """Looks whether other states have these names now: sandboxes that wait are replaced then."""
@@ -80,14 +136,14 @@ class Starts:
             self._failing = False
             if replaced:
                 self._tags.pop(language, None)
+                self._pool.layers.pop((language, self._policy), None)
+                self._replaced[language].set()
                 self._pool.renew(language)
 
     async def _follow(self) -> None:
         while True:
             await anyio.sleep(_LOOK)
+            for (language, _), layer in list(self._pool.layers.items()):
+                if not layer.alive:  # what kept it has ended
+                    self._replaced[language].set()
             await self.look()
-
-
-def _check_language(manifest: Manifest, language: str) -> None:
-    if manifest.language != language:
-        raise BadState(f"{quoted(manifest.name)} is a session of {quoted(manifest.language, 40)}")

@@ -1,6 +1,7 @@
 """Saves sessions under a name, opens them again, and branches them: as a copy by value, never as a live process."""
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,6 +15,7 @@ from ..sessions.session import Session
 from ..state.saved import checked_name
 from ..state.streams import Reader
 from .contents import Contents
+from .layers import Layers, Shared
 from .parts import Parts
 from .preparation import Preparation
 from .starts import Starts
@@ -26,12 +28,15 @@ _AT_ONCE = 32
 class States:
     """The saved sessions of all callers."""
 
-    def __init__(self, parts: Parts, preparation: Preparation, contents: Contents, starts: Starts) -> None:
+    def __init__(
+        self, parts: Parts, preparation: Preparation, contents: Contents, layers: Layers, starts: Starts
+    ) -> None:
         self._languages = parts.languages
         self._live = parts.live
         self._saved = parts.saved
         self._preparation = preparation
         self._contents = contents
+        self._layers = layers
         self._starts = starts
 
     async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
@@ -78,10 +83,10 @@ class States:
         sessions, opened, failed = list[Session](), dict[Session, Opened](), list[SandboxError]()
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
-        async def open_one(reader: Reader, session: Session, tasks: TaskGroup) -> None:
+        async def open_one(session: Session, reader: Reader, shared: Shared | None, tasks: TaskGroup) -> None:
             try:
                 async with limiter:
-                    opened[session] = await self._open(session, reader, None)
+                    opened[session] = await self._open(session, reader, None, shared)
             except SandboxError as error:
                 failed.append(error)
                 tasks.cancel_scope.cancel()
@@ -89,16 +94,21 @@ class States:
             if on_progress is not None:
                 await on_progress(f"opened {len(opened)} of {count}")
 
-        async with self._saved.reading(caller, name) as reader:
+        async with AsyncExitStack() as scope:
+            reader = await scope.enter_async_context(self._saved.reading(caller, name))
             language, policy = self._contents.frame(reader.manifest)
+            shared = None
+            if count > 1:
+                shared = await scope.enter_async_context(self._layers.of(reader, language, policy))
+            layer = shared.layer if shared is not None else None
             try:
                 for _ in range(count):
-                    sessions.append(self._live.open(language, policy, caller, empty=True))
+                    sessions.append(self._live.open(language, policy, caller, empty=True, layer=layer))
                     sessions[-1].join()  # otherwise it would make room for the next one
                 reader.share()
                 async with open_tasks() as tasks:
                     for session in sessions:
-                        tasks.start_soon(open_one, reader, session, tasks)
+                        tasks.start_soon(open_one, session, reader, shared, tasks)
                 if failed:
                     raise failed[0]
             except BaseException:
@@ -110,11 +120,14 @@ class States:
                     session.leave()
         return [opened[session] for session in sessions]
 
-    async def _open(self, session: Session, reader: Reader, on_progress: OnProgress | None) -> Opened:
+    async def _open(
+        self, session: Session, reader: Reader, on_progress: OnProgress | None, shared: Shared | None = None
+    ) -> Opened:
         async with session.exclusive():
             language = self._languages[session.language]
             sandbox = await self._preparation.sandbox(session, language, on_progress)
-            return await self._contents.read(session, sandbox, reader, on_progress)
+            missing = shared.missing if shared is not None and sandbox.layer is shared.layer else None
+            return await self._contents.read(session, sandbox, reader, on_progress, missing)
 
     async def branch(self, caller: Principal, session_id: str, on_progress: OnProgress | None = None) -> Opened:
         """Opens a second session that starts where this one stands, with /tmp; both go on separately."""

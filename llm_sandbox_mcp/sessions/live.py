@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
+from ..backends.base import Layer
 from ..backends.room import Room
 from ..base.errors import CapacityReached
 from ..base.policy import Policy
@@ -65,12 +66,13 @@ class LiveSessions:
         put_aside: Reopen | None = None,
         *,
         empty: bool = False,
+        layer: Layer | None = None,
     ) -> Session:
         """Opens a session for a first use in that language, in a sandbox with that policy.
 
         If the limit is reached, an idle session makes room: it is put aside or closed; `longest_idle` chooses it.
         `session_id` and `put_aside` are those of a session that was put aside itself; with `empty`, its owner opens a
-        saved session in it.
+        saved session in it, with the files of a layer if one is given.
 
         Raises `CapacityReached` if no session can make room, or if too many sandboxes were started just now.
         """
@@ -97,6 +99,7 @@ class LiveSessions:
             put_aside,
             undoes_kills=self._limits.undo_kills,
             empty=empty,
+            layer=layer,
         )
         session.after_use = self.after_use
         if oldest is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import anyio
 
 from ..backends import copying
-from ..backends.base import Fullness, Sandbox, Usage
+from ..backends.base import Fullness, Layer, Sandbox, Usage
 from ..backends.layout import FIGURES
 from ..base.errors import EngineSilent, EngineUnavailable, OutOfMemory, SandboxLost
 from ..base.messages import Note
@@ -77,10 +77,11 @@ class Session(InTurn):
         *,
         undoes_kills: bool = False,
         empty: bool = False,
+        layer: Layer | None = None,
     ) -> None:
         """`put_aside`: it had been closed, and its first use opens its state again. `undoes_kills`: it also returns to
         its last state that was put aside if code had to be killed. `empty`: it starts from no saved session, since its
-        owner opens one in it."""
+        owner opens one in it, whose files are those of a layer if there is one."""
         if put_aside is None:
             starts.take()
         super().__init__(session_id)
@@ -107,6 +108,7 @@ class Session(InTurn):
         self._counted = put_aside is None
         """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
         self._empty = empty
+        self._layer = layer
         self._lease: Lease | None = None
         self.broken_off = False
         """Whether its last run was interrupted."""
@@ -196,7 +198,8 @@ class Session(InTurn):
             self._counted = False
             name = self._language if self.put_aside is None else self.language
             empty, self._empty = self._empty or self.put_aside is not None, False
-            lease = await self._pool.acquire(name, self.policy, empty=empty)
+            lease = await self._pool.acquire(name, self.policy, empty=empty, layer=self._layer)
+            self._layer = None
             if self.closed:
                 lease.release()
                 raise unknown(self.id)
