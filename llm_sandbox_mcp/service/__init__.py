@@ -87,6 +87,7 @@ class Service:
 
         Failures are ignored here: they happen again, and are reported, when a language is used.
         """
+        self.keeping.check()
         await self._preparation.warm(languages)
 
     def pool(self) -> PoolStatistics:

@@ -117,11 +117,16 @@ class SavedSessions:
             await sink.complete()
         try:
             async with self._store.open(space, name) as source:
-                if source is None or await source.read(0, source.size) != encoding.HEAD:
+                try:
+                    same = source is not None and await source.read(0, source.size) == encoding.HEAD
+                except encoding.Damaged:
+                    same = False
+                if not same:
                     cause = f"{self.place} does not return what was written there"
                     raise StoreFailed(cause, "set another sessions.store in the profile")
         finally:
-            await self._store.remove(space, name)
+            with anyio.CancelScope(shield=True):  # else it would stay there
+                await self._store.remove(space, name)
 
     async def use(self, owner: Principal) -> str:
         """How much an owner has, against the bounds, in words."""
