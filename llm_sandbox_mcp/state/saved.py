@@ -4,7 +4,7 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,6 +23,9 @@ from .store import Entry, Source, Store
 from .streams import Reader, Writer, begin, read_manifest
 
 _log = logging.getLogger(__name__)
+
+_REMOVING = 2.0
+"""Seconds for the removal of an object that nobody needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +127,11 @@ class SavedSessions:
                 if not same:
                     cause = f"{self.place} does not return what was written there"
                     raise StoreFailed(cause, "set another sessions.store in the profile")
-        finally:
-            with anyio.CancelScope(shield=True):  # else it would stay there
+        except BaseException:
+            with anyio.move_on_after(_REMOVING, shield=True), suppress(StoreFailed):  # else it would stay there
                 await self._store.remove(space, name)
+            raise
+        await self._store.remove(space, name)
 
     async def use(self, owner: Principal) -> str:
         """How much an owner has, against the bounds, in words."""
