@@ -159,6 +159,23 @@ async def test_what_a_session_has_started_with_is_what_it_has_without_a_run_of_i
         assert "NameError" in (await session.run("x")).stderr.text
 
 
+async def test_sandboxes_stay_warm_if_the_saved_session_has_a_library_and_never_ran_anything(
+    plain: Profile, profile: Profile
+) -> None:
+    async with sandboxes_of(plain) as others, others.session() as first:
+        await first.install("phones")
+        await first.save("geo")
+    preloading = changed(profile, languages={"python": {"preload": ("json",)}}, pool={**WARM, "health_interval": 0.05})
+    async with sandboxes_of(preloading) as sandboxes:
+        await warmed(sandboxes)
+        [owned] = sandboxes.service._pool._members.values()
+        since = owned.member.checked_at
+        await until(sandboxes, lambda now: now.failed > 0 or owned.member.checked_at > since)
+        assert sandboxes.service.pool().last_error == ""
+        assert (await sandboxes.run("import phones; phones.ANSWER")).result == "42"
+        assert (sandboxes.service.pool().hits, sandboxes.service.pool().failed) == (1, 0)
+
+
 async def test_what_is_missing_of_the_saved_session_is_told_in_the_first_run_of_each(
     plain: Profile, profile: Profile
 ) -> None:
