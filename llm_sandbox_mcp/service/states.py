@@ -91,6 +91,7 @@ class States:
 
         async with self._saved.reading(caller, name) as reader:
             language, policy = self._contents.frame(reader.manifest)
+            self._live.check_room(count)
             try:
                 for _ in range(count):
                     sessions.append(self._live.open(language, policy, caller, empty=True))

@@ -181,7 +181,9 @@ def test_doctor_opens_the_saved_session_from_which_those_of_a_language_start(tmp
     cause = "sessions of bash start from a saved one, and that cannot be opened: no session is saved as 'absent'"
     found = said("absent")
     assert re.search(rf"\nbash start +missing +{cause}\n", found)
-    assert "\n  bash start: the operator can save it again, or set another one, languages.bash.start in the" in found
+    assert (
+        "\n  bash start: the operator can save one as 'absent' with a profile without languages.bash.start, or" in found
+    )
     assert "start " not in said("")
 
 
