@@ -67,8 +67,8 @@ async def open_service(
     check_limits(profile)
     rules = rules_of(profile.rules)
     allowed = library_rules(profile, languages)
-    saved = saved_sessions(profile.sessions, folders.sessions, profile.starts.values())
-    kept = kept_sessions(profile.sessions, folders.sessions)
+    saved = saved_sessions(profile, folders.sessions)
+    kept = kept_sessions(profile, folders.sessions)
     with open_runtime(folders.runtime) as runtime, WatchedFolders() as watched:
         surroundings = Surroundings(
             runtime=runtime.path,

@@ -22,9 +22,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not options.clear:
         rows = [(each.folder.name, str(each.number), format_size(each.size()), _bound(each)) for each in kept]
         say(table((str(folder), "number", "size", "at most"), rows))
-        limits, place = profile.sessions, folders.sessions
-        say(f"saved sessions: {anyio.run(saved_sessions(limits, place).use, USER)}")
-        say(f"sessions put aside: {anyio.run(kept_sessions(limits, place).use, USER)}")
+        say(f"saved sessions: {anyio.run(saved_sessions(profile, folders.sessions).use, USER)}")
+        say(f"sessions put aside: {anyio.run(kept_sessions(profile, folders.sessions).use, USER)}")
         return 0
     before = _size(kept)
     clear(folder)

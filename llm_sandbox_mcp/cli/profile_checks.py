@@ -25,8 +25,8 @@ async def profile_mistakes(profile: Profile, environ: Mapping[str, str]) -> list
     found = [*limit_mistakes(profile), *_folders(profile), *_files(profile)]
     with _noted(found):
         await _token(profile)
-    with _noted(found), _with_file(profile):
-        saved_sessions(profile.sessions, Path())
+    with _noted(found):
+        saved_sessions(profile, Path())
     for number, secret in enumerate(profile.network.secrets):
         # A variable of the server's environment can be missing in this one.
         if secret.value_file:

@@ -15,7 +15,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Prints the saved sessions of this user, or deletes some of them."""
     profile = read_profile(options, environ)
     folder = folders_of(profile, environ).sessions
-    saved, kept = saved_sessions(profile.sessions, folder), kept_sessions(profile.sessions, folder)
+    saved, kept = saved_sessions(profile, folder), kept_sessions(profile, folder)
 
     async def work() -> int:
         for name in options.delete:

@@ -376,8 +376,10 @@ class Pool:
     async def _set_warm(self, owned: Owned, interpreters: Interpreters, *, unloaded: bool) -> None:
         """Opens the session that those in the language start from, if there is one; then the sandbox is warm."""
         key = owned.member.key
-        if key.start and self.start is not None and owned.started is None:
+        if key.start and self.start is not None:
             owned.started = await self.start(interpreters, key.language, None)
+            if owned.interpreter is None:  # it had other modules than the libraries of that session
+                await self._warm(interpreters, key.language)
         # So that the first run looks only for what it leaves itself.
         await interpreters.sandbox.usage()
         await interpreters.sandbox.new_outside()

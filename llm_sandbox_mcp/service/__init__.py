@@ -89,6 +89,7 @@ class Service:
 
         Failures are ignored here: they happen again, and are reported, when a language is used.
         """
+        self.keeping.check()
         self.starts.serve()
         await self._preparation.warm(languages)
 

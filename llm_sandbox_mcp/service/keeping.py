@@ -10,7 +10,7 @@ import anyio
 
 from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox
-from ..base.errors import BadState, SandboxError, UnknownSession, UnknownState
+from ..base.errors import BadState, SandboxError, StoreFailed, UnknownSession, UnknownState
 from ..base.messages import Note, Step
 from ..base.principal import ANONYMOUS, Principal
 from ..base.results import OnProgress, Opened, described_contents
@@ -41,6 +41,7 @@ class Keeping:
         self._seconds = limits.save_timeout
         self._live = parts.live
         self._kept = parts.kept
+        self._saved = parts.saved
         self._store = parts.store
         self._contents = contents
         self._tasks = parts.tasks
@@ -54,6 +55,7 @@ class Keeping:
         self._checkpoints_at_once = anyio.CapacityLimiter(_CHECKPOINTS)
         self._failing = WeakSet[Session]()
         """The sessions whose last checkpoint failed."""
+        self._checked = False
         self._ended = False
         self._going_on = set[anyio.CancelScope]()
         """What is finished although nobody waits for it any more, but not after the time at the end of the server."""
@@ -61,6 +63,18 @@ class Keeping:
             self._live.put_aside = self._put_aside
         if self._checkpoints is not None:
             self._live.after_use = self._save_soon
+
+    def check(self) -> None:
+        """Lets the log say, once and in the background, why no session can be put aside, if that is so."""
+        if self._on and not self._checked:
+            self._checked = True
+            self._tasks.start_soon(self._check)
+
+    async def _check(self) -> None:
+        try:
+            await self._saved.check()  # in the same place
+        except StoreFailed as error:
+            _log.warning("sessions.keep has no effect: %s", error)
 
     async def wake(self, caller: Principal, session_id: str) -> None:
         """Makes a session live if it was put aside, also by another server; its next use opens it.

@@ -78,7 +78,10 @@ class Starts:
             opened = await self._contents.use(interpreters, sandbox, manifest, missing, on_progress)
         except (BadState, UnknownState) as error:
             cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
-            step = f"the operator can save it again, or set another one, languages.{language}.start in the profile"
+            key = f"languages.{language}.start"
+            step = (
+                f"the operator can save one as {quoted(name)} with a profile without {key}, or name another one there"
+            )
             raise BadState(cause, step) from error
         interpreters.ran.update(opened.kept)
         lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]

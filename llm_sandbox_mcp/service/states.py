@@ -97,6 +97,7 @@ class States:
         async with AsyncExitStack() as scope:
             reader = await scope.enter_async_context(self._saved.reading(caller, name))
             language, policy = self._contents.frame(reader.manifest)
+            self._live.check_room(count)
             shared = None
             if count > 1:
                 shared = await scope.enter_async_context(self._layers.of(reader, language, policy))

@@ -3,17 +3,15 @@
 Credentials and endpoint are those of the server's environment, as for every program that uses such a store.
 """
 
-import atexit
 import logging
 import re
-import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import obstore
@@ -21,23 +19,26 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from ..aio.tasks import open_tasks
+from ..aio.threads import in_thread
 from ..base.errors import ProfileError, StoreFailed
 from ..base.text import one_line
 from .store import Entry, Sink, Source, Store
 from .uploads import PART, Upload
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import BytesStream, GetResult, ObjectMeta
     from obstore.store import ObjectStore as Bucket
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PATIENCE = 30.0
 """Seconds for one operation, with its retries."""
 _RETRYING = timedelta(seconds=10)
 _RETRIES = 3
-_ENDING = 1.0
-"""Seconds that the end of the program waits for threads of the library."""
+_AT_ONCE = 100
+"""Requests that read, and as many that write, under way at once; those that hang count until they end by themselves."""
 _FIRST_READ = 256 << 10
 """Bytes that are read with an object's size: most objects have no more."""
 _AHEAD = 2 << 20
@@ -50,7 +51,7 @@ _FORBIDDEN = "403 Forbidden"
 _ASKS_FOR_A_ROLE = re.compile(r"performing (?:GET|PUT) \S+/latest/(?:api/token|meta-data)")
 """A request for credentials to the machine's cloud, which follows if the environment has none."""
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
-_PANIC = "RustPanic"
+_PANIC = "PanicException"
 """What the library raises for an endpoint that is no URL, and what else it does not expect; nobody can import it."""
 _NO_RANGE = "non-partial response"
 _END = ".state"
@@ -69,11 +70,13 @@ class ObjectStore(Store):
         """Whether the store answers no requests for a part of an object, as far as that is known."""
         self._read = Counter[str]()
         """How many of this server read an object: an old one is not removed meanwhile."""
+        self._reading, self._writing = anyio.CapacityLimiter(_AT_ONCE), anyio.CapacityLimiter(_AT_ONCE)
+        self._late = WeakValueDictionary[str, anyio.Event]()
+        """Changes that nobody waits for any more, by their paths, until they are done."""
 
     async def entries(self, owner: str) -> Sequence[Entry]:
         """All complete objects of an owner."""
-        with self.failing():
-            found = await obstore.list(self._bucket, f"{owner}/").collect_async()
+        found = await self.ask(lambda bucket: obstore.list(bucket, f"{owner}/").collect())
         named = [(one["path"].removeprefix(f"{owner}/"), one) for one in found]
         return [
             Entry(name.removesuffix(_END), one["size"], _tag(one))
@@ -109,55 +112,53 @@ class ObjectStore(Store):
         if tag and self._read[path]:
             return False
         try:
-            with self.failing():
-                found = await obstore.head_async(self._bucket, path)
-                if tag and _tag(found) != tag:
-                    return False
-                await obstore.delete_async(self._bucket, path)
+            found = await self.ask(lambda bucket: obstore.head(bucket, path))
+            if tag and _tag(found) != tag:
+                return False
+            await self._change(path, lambda bucket: obstore.delete(bucket, path))
         except FileNotFoundError:
             return False
         return True
 
-    async def get(self, path: str, tag: str = "", start: int = 0, end: int = 0) -> "GetResult":
-        """An object, or a range of its bytes; with a tag, `FileNotFoundError` if another one is there now."""
-        options: Any = {"range": (start, end), "if_match": f'"{tag}"'} if end else {}
+    async def ask(self, request: Callable[["Bucket"], T]) -> T:
+        """What the bucket answers."""
         with self.failing():
-            try:
-                found = await obstore.get_async(self._bucket, path, options=options)
-            except exceptions.PreconditionError as error:
-                raise FileNotFoundError(path) from error
-        if tag and _tag(found.meta) != tag:  # some stores ignore the condition
-            raise FileNotFoundError(path)
-        return found
+            return await in_thread(partial(request, self._bucket), self._reading)
 
-    async def _put(self, path: str, content: bytes | AsyncIterator[bytes]) -> None:
+    async def _change(self, path: str, request: Callable[["Bucket"], object], *, bounded: bool = True) -> None:
+        """Waits for what was given up before: else it could take the place of what comes later."""
+        with self.failing(bounded=bounded):
+            if late := self._late.get(path):
+                await late.wait()
+            await in_thread(partial(request, self._bucket), self._writing, partial(self._late.__setitem__, path))
+
+    async def _put(self, path: str, content: bytes | Iterator[bytes]) -> None:
+        def put(bucket: "Bucket") -> object:
+            return obstore.put(
+                bucket, path, content, use_multipart=in_parts, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE
+            )
+
         in_parts = not isinstance(content, bytes)
         try:
-            with self.failing(bounded=not in_parts):
-                await obstore.put_async(
-                    self._bucket,
-                    path,
-                    content,
-                    use_multipart=in_parts,
-                    chunk_size=PART,
-                    max_concurrency=_PARTS_AT_ONCE,
-                )
+            await self._change(path, put, bounded=not in_parts)
         except FileNotFoundError as error:  # the parts: the bucket has removed them, or an answer was lost
             raise self._failed(error) from error
 
     async def _open(self, path: str) -> Source | None:
-        try:
+        def begin(bucket: "Bucket") -> tuple["ObjectMeta", bytes]:
             # Without a range: a store can answer one that has all as if there were none, which the library refuses.
-            found = await self.get(path)
-            first = bytearray()
-            with self.failing():
-                async for chunk in found.stream(_FIRST_READ):
-                    first += chunk
-                    if len(first) >= _FIRST_READ:
-                        break
-            return _ObjectSource(self, path, bytes(first), found.meta["size"], _tag(found.meta))
+            found, first = obstore.get(bucket, path), bytearray()
+            for chunk in found.stream(_FIRST_READ):
+                first += chunk
+                if len(first) >= _FIRST_READ:
+                    break
+            return found.meta, bytes(first)
+
+        try:
+            meta, first = await self.ask(begin)
         except FileNotFoundError:
             return None
+        return _ObjectSource(self, path, first, meta["size"], _tag(meta))
 
     @contextmanager
     def failing(self, *, bounded: bool = True) -> Iterator[None]:
@@ -171,12 +172,12 @@ class ObjectStore(Store):
             if _NO_BUCKET not in str(error):
                 raise
             raise self._failed(error) from error
-        except Exception as error:
+        except BaseException as error:
             if not isinstance(error, (exceptions.BaseError, ValueError)) and type(error).__name__ != _PANIC:
                 raise
             raise self._failed(error) from error
 
-    def _failed(self, error: Exception) -> StoreFailed:
+    def _failed(self, error: BaseException) -> StoreFailed:
         text = str(error)
         _log.debug("object store: %s", text)
         if _NO_BUCKET in text:
@@ -224,11 +225,10 @@ class _ObjectSource(Source):
         return self._near[start - self._near_at : end - self._near_at]
 
     async def _read(self, start: int, end: int) -> bytes:
+        options = {"range": (start, end), "if_match": f'"{self.tag}"'}
         if not self._store.without_ranges:
             try:
-                found = await self._store.get(self._path, self.tag, start, end)
-                with self._store.failing():
-                    return bytes(await found.bytes_async())
+                return await self._store.ask(lambda bucket: bytes(self._get(bucket, options).bytes()))
             except StoreFailed as error:
                 if _NO_RANGE not in str(error.__cause__):
                     raise
@@ -236,18 +236,29 @@ class _ObjectSource(Source):
         async with self._turn:
             whole, self._whole = self._whole, None  # one whose reading is broken off is not used again
             if whole is None or start < whole.at:
-                whole = _Whole(self._store, await self._store.get(self._path, self.tag))
+                stream = await self._store.ask(lambda bucket: self._get(bucket).stream(_FIRST_READ))
+                whole = _Whole(self._store, stream)
             part = await whole.read(start, end)
             self._whole = whole
             return part
+
+    def _get(self, bucket: "Bucket", options: Any = None) -> "GetResult":
+        """Raises `FileNotFoundError` if another object is there now."""
+        try:
+            found = obstore.get(bucket, self._path, options=options)
+        except exceptions.PreconditionError as error:
+            raise FileNotFoundError(self._path) from error
+        if _tag(found.meta) != self.tag:  # some stores ignore the condition
+            raise FileNotFoundError(self._path)
+        return found
 
 
 class _Whole:
     """An object that is read from its beginning to its end, by and by."""
 
-    def __init__(self, store: ObjectStore, found: "GetResult") -> None:
+    def __init__(self, store: ObjectStore, stream: "BytesStream") -> None:
         self._store = store
-        self._stream = found.stream(_FIRST_READ)
+        self._stream = stream
         self._held = bytearray()
         self.at = 0
         """Where the next bytes come from at least."""
@@ -258,8 +269,7 @@ class _Whole:
             if (skipped := min(start - self.at, len(self._held))) > 0:
                 del self._held[:skipped]
                 self.at += skipped
-            with self._store.failing():
-                chunk = await anext(self._stream, None)
+            chunk = await self._store.ask(lambda _bucket: next(self._stream, None))
             if chunk is None:
                 break
             self._held += chunk
@@ -287,24 +297,13 @@ def _bucket(place: str) -> "Bucket":
         return from_url(
             place,
             # An endpoint without TLS is one that the operator has named. Each operation has its own patience, and a
-            # request can last for many of them.
-            client_options={"allow_http": True, "timeout": timedelta(hours=1)},
+            # request can last for many of them; one that nobody waits for any more ends when the store is silent.
+            client_options={
+                "allow_http": True,
+                "timeout": timedelta(hours=1),
+                "read_timeout": timedelta(seconds=2 * _PATIENCE),
+            },
             retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRYING},
         )
     except (exceptions.BaseError, ValueError) as error:
         raise ProfileError(f"{place} cannot be used: {_shown(str(error))}", _STEP, key="sessions.store") from error
-
-
-def _let_threads_end() -> None:
-    """Waits until no thread of the library runs Python.
-
-    One that wakes the event loop can still be in Python when the program ends; before Python 3.14, that aborts it.
-    """
-    end = time.monotonic() + _ENDING
-    while sys._current_frames().keys() - {thread.ident for thread in threading.enumerate()}:
-        if time.monotonic() > end:
-            return
-        time.sleep(0.001)
-
-
-atexit.register(_let_threads_end)

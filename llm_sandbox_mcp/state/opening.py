@@ -1,9 +1,9 @@
 """Finds what a profile says of saved sessions: where they are, and how much there can be."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 from ..base.errors import ProfileError
+from ..profile.profile import Profile
 from ..profile.sections import SessionLimits
 from .bounds import Bounds
 from .folder import FolderStore
@@ -12,20 +12,30 @@ from .saved import SavedSessions
 from .store import Store
 
 
-def saved_sessions(limits: SessionLimits, folder: Path, starts: Collection[str] = ()) -> SavedSessions:
+def saved_sessions(profile: Profile, folder: Path) -> SavedSessions:
     """Those that callers save, in the place that the profile names, or else in this folder.
 
-    `starts` are those that sessions start from. Raises `ProfileError` for a place or a key that cannot be used.
+    Raises `ProfileError` for a place or a key that cannot be used.
     """
-    return SavedSessions(_store(limits, folder), Bounds(limits.saved, limits.saved_size, limits.saved_age), starts)
+    limits = profile.sessions
+    bounds = Bounds(limits.saved, limits.saved_size, limits.saved_age)
+    return SavedSessions(_store(profile, folder), bounds, profile.starts.values())
 
 
-def kept_sessions(limits: SessionLimits, folder: Path) -> KeptSessions:
+def kept_sessions(profile: Profile, folder: Path) -> KeptSessions:
     """Those that servers put aside, in the same place."""
-    return KeptSessions(_store(limits, folder), Bounds(limits.kept, limits.saved_size, limits.saved_age))
+    limits = profile.sessions
+    return KeptSessions(_store(profile, folder), Bounds(limits.kept, limits.saved_size, limits.saved_age))
 
 
-def _store(limits: SessionLimits, folder: Path) -> Store:
+def _store(profile: Profile, folder: Path) -> Store:
+    try:
+        return _opened(profile.sessions, folder)
+    except ProfileError as error:
+        raise profile.mistake(error.key, error.reason, error.step) from error
+
+
+def _opened(limits: SessionLimits, folder: Path) -> Store:
     store: Store
     if limits.in_objects:
         try:

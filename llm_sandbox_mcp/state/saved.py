@@ -4,7 +4,7 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,6 +23,9 @@ from .store import Entry, Source, Store
 from .streams import Reader, Writer, begin, read_manifest
 
 _log = logging.getLogger(__name__)
+
+_REMOVING = 2.0
+"""Seconds for the removal of an object that nobody needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,18 @@ class SavedSessions:
             await sink.complete()
         try:
             async with self._store.open(space, name) as source:
-                if source is None or await source.read(0, source.size) != encoding.HEAD:
+                try:
+                    same = source is not None and await source.read(0, source.size) == encoding.HEAD
+                except encoding.Damaged:
+                    same = False
+                if not same:
                     cause = f"{self.place} does not return what was written there"
                     raise StoreFailed(cause, "set another sessions.store in the profile")
-        finally:
-            await self._store.remove(space, name)
+        except BaseException:
+            with anyio.move_on_after(_REMOVING, shield=True), suppress(StoreFailed):  # else it would stay there
+                await self._store.remove(space, name)
+            raise
+        await self._store.remove(space, name)
 
     async def use(self, owner: Principal) -> str:
         """How much an owner has, against the bounds, in words."""

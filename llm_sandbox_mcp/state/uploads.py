@@ -1,10 +1,13 @@
 """New objects on their way to an object store: as a whole if they are small, else in parts, while they are written."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import anyio
+import anyio.from_thread
 from anyio.abc import TaskGroup
+from anyio.lowlevel import current_token
 
 from ..base.errors import StoreFailed
 from .store import Sink
@@ -16,7 +19,7 @@ PART = 8 << 20
 _ABORTING = 0.3
 """Seconds for taking back what was sent of an object that is not completed; a store may keep it, unseen."""
 
-Put = Callable[[bytes | AsyncIterator[bytes]], Awaitable[None]]
+Put = Callable[[bytes | Iterator[bytes]], Awaitable[None]]
 """Puts an object where it belongs; if the iterator fails, nothing stays of it."""
 
 
@@ -79,6 +82,7 @@ class _Parts:
         self._scope = anyio.CancelScope(shield=True)  # a store forgets the parts only if it is told to
         self._chunks, self._taken = anyio.create_memory_object_stream[bytes](0)
         self._done = anyio.Event()
+        self._token = current_token()
         self._whole = False
         self._failure: StoreFailed | None = None
 
@@ -118,8 +122,10 @@ class _Parts:
             _log.warning("the store may keep parts of a saved session that was not completed")
             self._scope.cancel()
 
-    async def _content(self) -> AsyncIterator[bytes]:
-        async for chunk in self._taken:
-            yield chunk
+    def _content(self) -> Iterator[bytes]:
+        """In the thread that sends them."""
+        with suppress(anyio.EndOfStream):
+            while True:
+                yield anyio.from_thread.run(self._taken.receive, token=self._token)
         if not self._whole:
             raise _Broken

@@ -14,7 +14,7 @@ from llm_sandbox_mcp.languages.languages import Language
 from llm_sandbox_mcp.languages.places import Places
 from llm_sandbox_mcp.profile.profile import Profile, load_profile
 from llm_sandbox_mcp.service import Service
-from llm_sandbox_mcp.testing.asking import execute, install, open_session
+from llm_sandbox_mcp.testing.asking import execute, install, open_session, session_of
 from llm_sandbox_mcp.wiring import open_service
 from tests.benchmarks.speed import row
 
@@ -82,7 +82,7 @@ async def compiled(service: Service, language: Language) -> None:
     places = Places(language, memory=service.profile.limits.memory)
     session_id = open_session(service)
     # Bypass the service and use the sandbox directly, to start the bare program in it.
-    sandbox = await service.sessions._live.get(session_id).sandbox()
+    sandbox = await (await session_of(service, session_id)).sandbox()
     start = time.perf_counter()
     await _run(service, language.name, code, session_id)
     first = time.perf_counter() - start

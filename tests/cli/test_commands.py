@@ -159,6 +159,34 @@ def test_doctor_says_what_warm_interpreters_import_and_what_not_and_why(tmp_path
     assert row([]) == row(["decimal"], "[pool]\nmin = 0\n") == ""
 
 
+@pytest.mark.usefixtures("embedded")
+def test_doctor_opens_the_saved_session_from_which_those_of_a_language_start(tmp_path: Path) -> None:
+    profile, program = tmp_path / "own.toml", tmp_path / "save.py"
+    handlers = plain_handlers(tmp_path / "handlers")
+    plain = f"[handlers]\nfolders = ['{handlers}']\n[sessions]\nstore = '{tmp_path}/saved'\n[pool]\nmin = 0\n"
+    profile.write_text(plain)
+    program.write_text(SAVE)
+    subprocess.run([sys.executable, program, profile], check=True, timeout=LIMIT)
+
+    def said(start: str) -> str:
+        profile.write_text(f"{plain}[languages.bash]\nstart = '{start}'\n")
+        done = ran("doctor", "--profile", str(profile))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "python start" not in done.stdout
+        return done.stdout
+
+    found = said("geo")
+    assert re.search(r"\nbash start +ok +geo, opened in \d+ ms\n", found)
+    assert "save it again" not in found
+    cause = "sessions of bash start from a saved one, and that cannot be opened: no session is saved as 'absent'"
+    found = said("absent")
+    assert re.search(rf"\nbash start +missing +{cause}\n", found)
+    assert (
+        "\n  bash start: the operator can save one as 'absent' with a profile without languages.bash.start, or" in found
+    )
+    assert "start " not in said("")
+
+
 def test_without_bubblewrap_nothing_runs(tmp_path: Path) -> None:
     profile = tmp_path / "no.toml"
     profile.write_text('[embedded]\nbwrap = "no-such-program"\n')

@@ -52,7 +52,7 @@ async def put_aside(service: Service, session_id: str) -> None:
 
 async def saved(profile: Profile, session_id: str, runs: int) -> None:
     """Waits until a session is saved as it is after so many runs."""
-    kept = kept_sessions(profile.sessions, Path(profile.sessions.store))
+    kept = kept_sessions(profile, Path(profile.sessions.store))
     while True:
         try:
             async with kept.reading(USER, session_id) as (reader, _):

@@ -10,6 +10,7 @@ from llm_sandbox_mcp import Profile, Sandboxes
 from llm_sandbox_mcp.base.errors import BadState, InvalidArgument, PolicyDenied, SandboxLost, UnknownState
 from llm_sandbox_mcp.base.principal import ANONYMOUS, TOKEN
 from llm_sandbox_mcp.base.results import Missing
+from llm_sandbox_mcp.testing.asking import session_of
 from llm_sandbox_mcp.testing.profiles import MIB, changed
 from tests.engines import need
 
@@ -346,7 +347,7 @@ async def test_a_sandbox_that_is_gone_never_replaces_what_was_saved(sandboxes: S
     async with sandboxes.session() as session:
         await session.run("open('kept', 'w').write('content')")
         await session.save("geo")
-        await (await sandboxes.service.sessions._live.get(session.id).sandbox()).kill()
+        await (await (await session_of(sandboxes.service, session.id)).sandbox()).kill()
         with pytest.raises((InvalidArgument, SandboxLost)):  # before the engine has noticed, and afterwards
             await session.save("geo")
     async with sandboxes.open("geo") as again:

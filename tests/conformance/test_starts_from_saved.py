@@ -20,6 +20,7 @@ from tests.engines import need, small_profile
 from tests.local_index import LocalIndex, local_index, wheel
 from tests.pools import one_warm
 
+from . import kept
 from .kept import put_aside, serving
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +160,23 @@ async def test_what_a_session_has_started_with_is_what_it_has_without_a_run_of_i
         assert "NameError" in (await session.run("x")).stderr.text
 
 
+async def test_sandboxes_stay_warm_if_the_saved_session_has_a_library_and_never_ran_anything(
+    plain: Profile, profile: Profile
+) -> None:
+    async with sandboxes_of(plain) as others, others.session() as first:
+        await first.install("phones")
+        await first.save("geo")
+    preloading = changed(profile, languages={"python": {"preload": ("json",)}}, pool={**WARM, "health_interval": 0.05})
+    async with sandboxes_of(preloading) as sandboxes:
+        await warmed(sandboxes)
+        [owned] = sandboxes.service._pool._members.values()
+        since = owned.member.checked_at
+        await until(sandboxes, lambda now: now.failed > 0 or owned.member.checked_at > since)
+        assert sandboxes.service.pool().last_error == ""
+        assert (await sandboxes.run("import phones; phones.ANSWER")).result == "42"
+        assert (sandboxes.service.pool().hits, sandboxes.service.pool().failed) == (1, 0)
+
+
 async def test_what_is_missing_of_the_saved_session_is_told_in_the_first_run_of_each(
     plain: Profile, profile: Profile
 ) -> None:
@@ -214,6 +232,22 @@ async def test_a_session_that_was_put_aside_goes_on_as_it_was_and_starts_from_th
         assert fresh.result == "(41, False, True, True)", fresh
 
 
+async def test_a_session_that_started_from_a_saved_one_is_after_a_loss_what_it_was_after_its_last_run(
+    plain: Profile, profile: Profile
+) -> None:
+    await saved(plain, "x = 41; y = 1; open('of geo', 'w').close()")
+    async with serving(changed(profile, pool=WARM), keep=True, checkpoint="run") as service:
+        await service.warm(["python"])
+        await service.pool_until(one_warm)
+        first = await execute(service, "import os; x += 1; os.remove('of geo'); open('mine', 'w').write('m') and None")
+        assert first.status == "ok", first
+        await kept.saved(profile, first.session_id, 1)
+        await kept.lose_sandbox(service, first.session_id)
+        again = await execute(service, f"{LOOK}, y, os.path.exists('of geo')", session_id=first.session_id)
+        assert again.result == "(42, 'm', 1, False)", again
+        assert [note.code for note in again.notes] == ["opened_again"]
+
+
 def _missing(folder: Path) -> None:
     for file in (folder / "saved").rglob("*.state"):
         file.unlink()
@@ -247,7 +281,7 @@ async def test_no_session_starts_from_what_cannot_be_opened_until_it_can(
         spoil(folder)
     limits = {"disk": 4 * MIB} if how == "too large" else {}
     async with sandboxes_of(profile, limits=limits) as sandboxes:
-        step = r"; the operator can save it again, or set another one, languages\.python\.start in the profile$"
+        step = "; the operator can save one as .geo. with a profile without languages.python.start, or name another .*$"
         match = f"^sessions of python start from a saved one, and that cannot be opened: .*{cause}.*{step}"
         with pytest.raises(BadState, match=match):
             await sandboxes.run("1")
@@ -370,7 +404,7 @@ async def test_more_sessions_than_there_can_be_are_not_opened_at_all(plain: Prof
     await saved(plain)
     async with sandboxes_of(plain, sessions={"max": 3}) as sandboxes:
         for count in (4, 1000):
-            with pytest.raises(CapacityReached, match=r"all 3 sessions are busy; .*sessions\.max"):
+            with pytest.raises(CapacityReached, match=rf"{count} sessions .*: 3 can be open at once, and 0 .*sessions\.max"):
                 async with sandboxes.open("geo", count=count):
                     pass
             await nothing_is_left(sandboxes)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llm_sandbox_mcp import Profile
-from llm_sandbox_mcp.testing.asking import execute
+from llm_sandbox_mcp.testing.asking import execute, session_of
 from llm_sandbox_mcp.testing.profiles import changed
 from tests.promises import SURVIVAL
 
@@ -85,7 +85,7 @@ def its_code(code: str, **options: Any) -> Happens:
 async def its_processes_go_on(subject: Subject) -> None:
     """Processes use the processor after the deadline of the run that left them."""
     await subject.work("import subprocess; subprocess.Popen(['sh', '-c', 'while :; do :; done'])", timeout=0.5)
-    session = subject.service.keeping._live.get(subject.id)
+    session = await session_of(subject.service, subject.id)
     await until(lambda: not session.has_sandbox, LIMIT)
 
 

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -335,6 +336,7 @@ async def test_a_damaged_state_is_refused_in_one_line_and_close_removes_it(place
 
 
 def is_file(store: Path) -> None:
+    shutil.rmtree(store)
     store.write_text("")
 
 

@@ -84,6 +84,14 @@ async def test_languages_are_described_one_by_one_and_by_alias(client: Client) -
         await client.read_resource("sandbox://languages/cobol")
 
 
+async def test_a_language_tells_which_saved_session_its_sessions_start_from(client: Client) -> None:
+    assert "starts_from" not in json.loads(await read(client, "sandbox://languages/bash"))
+    profile = load_profile(over={"languages": {"bash": {"start": "geo"}}})
+    async with open_service(profile) as service, Client(build_server(service, host_files=True)) as other:
+        assert json.loads(await read(other, "sandbox://languages/bash"))["starts_from"] == "geo"
+        assert "starts_from" not in json.loads(await read(other, "sandbox://languages/ruby"))
+
+
 async def test_the_profile_is_shown_without_paths_and_indexes(client: Client) -> None:
     shown = await read(client, "sandbox://profile")
     assert json.loads(shown)["limits"]["timeout"] == 300

@@ -17,7 +17,6 @@ from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.base.errors import StoreFailed
 from llm_sandbox_mcp.base.results import Execution
 from llm_sandbox_mcp.profile.profile import Profile
-from llm_sandbox_mcp.profile.sections import SessionLimits
 from llm_sandbox_mcp.service import Service
 from llm_sandbox_mcp.state import encoding
 from llm_sandbox_mcp.state.bounds import Bounds
@@ -355,9 +354,14 @@ async def value(service: Service, session_id: str) -> str | None:
     return (await run(service, "get x", session_id=session_id)).result
 
 
-def kept_in(store: Store) -> Callable[[SessionLimits, Path], KeptSessions]:
+def kept_in(store: Store) -> Callable[[Profile, Path], KeptSessions]:
     """What opens kept sessions, wherever the profile says that they are, in that store."""
-    return lambda limits, _: KeptSessions(store, Bounds(limits.kept, limits.saved_size, limits.saved_age))
+
+    def kept(profile: Profile, _: Path) -> KeptSessions:
+        limits = profile.sessions
+        return KeptSessions(store, Bounds(limits.kept, limits.saved_size, limits.saved_age))
+
+    return kept
 
 
 @pytest.fixture(name="store")

@@ -30,6 +30,7 @@ from .pools import Warming, opened, places_of
 from .test_cancellation import ENDED, MOMENTS, cancelled_run
 from .test_pool import turns
 from .test_preloads import QUICK, ROOMY, SLOW, loaded, modules_of
+from .test_stock import zygote_of
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,9 @@ class Starting:
         self.failure: Exception | None = None
         self.gate: anyio.Event | None = None
         """If given, it waits until it is set before it ends."""
+        self.ends = False
+        """Whether the interpreter has ended afterwards, as one does that has preloaded modules, if the saved session
+        has libraries and no variables."""
         self.value = "1"
         """What the saved session is now."""
         self.begun: list[str] = []
@@ -63,6 +67,8 @@ class Starting:
         if self.failure is not None:
             raise self.failure
         interpreters.ran.add(language)
+        if self.ends:
+            await interpreters.end(language)
         return [TOLD]
 
 
@@ -149,6 +155,20 @@ async def test_a_request_that_comes_while_the_saved_session_is_opened_waits_for_
         assert [(lease.sandbox.id, lease.started) for lease in leases] == [("memory-1", [TOLD])]
 
 
+async def test_a_warm_sandbox_has_an_interpreter_also_if_the_saved_session_has_ended_the_one_that_was_there(
+    engine: MemoryBackend, starting: Starting
+) -> None:
+    starting.ends = True
+    async with opened_from(engine, starting, health_interval=30.0) as pool:
+        pool.keep_warm("python", POLICY)
+        await pool.until(one_warm)
+        await anyio.sleep(100)
+        assert (pool.statistics().failed, pool.statistics().last_error) == (0, "")
+        lease = await pool.acquire("python", POLICY)
+        assert (lease.interpreters.languages, lease.started) == (("python",), [TOLD])
+        assert (pool.statistics().hits, lease.sandbox.id) == (1, "memory-1")
+
+
 async def test_modules_are_imported_before_the_saved_session_is_opened(
     engine: MemoryBackend, starting: Starting
 ) -> None:
@@ -161,6 +181,18 @@ async def test_modules_are_imported_before_the_saved_session_is_opened(
         lease = await pool.acquire("python", ROOMY)
         assert await modules_of(lease) == f"{QUICK} {SLOW}\n"
         assert await start_of(lease) == "1"
+
+
+async def test_the_saved_session_is_opened_in_sandboxes_that_are_forks_with_the_modules_too(
+    engine: MemoryBackend, starting: Starting
+) -> None:
+    engine.forks = True
+    async with opened_from(engine, starting, preloads={"python": [QUICK]}, zygote_of=zygote_of) as pool:
+        for made in (1, 2, 3):
+            await loaded(pool)
+            lease = await pool.acquire("python", ROOMY)
+            assert (lease.started, await start_of(lease), lease.sandbox.id) == ([TOLD], "1", f"memory-{made}")
+        assert starting.loaded[:3] == [f"{QUICK}\n"] * 3
 
 
 async def test_a_module_that_spoils_its_sandbox_is_left_out_and_the_next_one_has_the_saved_session_open(

@@ -16,6 +16,7 @@ from tests.pools import one_warm
 from tests.unit.policies import POLICY
 
 from .conftest import run
+from .keeping import until
 
 pytestmark = pytest.mark.anyio
 
@@ -107,3 +108,32 @@ async def test_a_runner_that_does_not_answer_its_check_in_time_gets_no_more_time
             await kernel.check(5)
         assert not kernel.alive
         assert anyio.current_time() - begun < 5.5, "seconds on a clock that jumps"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_server_that_cannot_keep_sessions_says_that_once_when_it_starts(
+    profile: Profile, engine: MemoryBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: bool
+) -> None:
+    (tmp_path / "file").touch()
+    place = f"{tmp_path}/file/sessions"
+    profile = changed(profile, sessions={"keep": keep, "store": place})
+    async with open_in_memory(profile, engine) as service:
+        await service.warm(["script"])
+        await service.warm(["script"])
+        await until(lambda: bool(caplog.messages) is keep, "it is said")
+        assert (await run(service, "print x")).stdout.text == "x\n"
+    step = "the operator can set another one, sessions.store in the profile"
+    said = f"sessions.keep has no effect: the folder for saved sessions, {place}, cannot be used: File exists; {step}"
+    assert caplog.messages[:1] == [said] * keep
+
+
+async def test_a_server_that_can_keep_sessions_says_nothing_when_it_starts_and_leaves_nothing_there(
+    profile: Profile, engine: MemoryBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked = tmp_path / "sessions"
+    profile = changed(profile, sessions={"keep": True, "store": str(checked)})
+    async with open_in_memory(profile, engine) as service:
+        await service.warm(["script"])
+        await until(lambda: [*checked.glob("*")] != [], "it is checked")
+    assert [path for path in checked.rglob("*") if path.is_file()] == []
+    assert caplog.messages == []

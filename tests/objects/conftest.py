@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import anyio
 import anyio.to_thread
 import pytest
 from obstore.store import MemoryStore
@@ -19,11 +18,7 @@ from .servers import ObjectServer, moto, rclone
 @pytest.fixture(scope="package", autouse=True)
 def threads_of_obstore() -> None:
     """Starts them: they stay until this process ends."""
-
-    async def use() -> None:
-        await MemoryStore().put_async("name", b"content")
-
-    anyio.run(use)
+    MemoryStore().put("name", b"content")
 
 
 @pytest.fixture(scope="package")

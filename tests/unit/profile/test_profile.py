@@ -99,6 +99,7 @@ MISTAKES = {
     "backend.name": ['"bogus"', "1"],
     "embedded.bwrap": ["1"],
     "languages.python.libraries": ['"numpy"', "[1]"],
+    "languages.python.start": ["1", '["geo"]', '" "', '".geo"', '"geo."', '"../geo"', '"a/b"', '"é"', f'"{"x" * 101}"'],
     "limits.bogus": ["1"],
     "bogus.key": ["1"],
     "languages.python.bogus": ["1"],
@@ -142,6 +143,12 @@ def test_a_missing_file_and_an_unknown_name_are_reported(tmp_path: Path) -> None
         load_profile("bogus")
 
 
+def test_the_saved_sessions_that_others_start_from_are_those_that_the_profile_names(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("[languages.python]\nstart = 'run 12'\n[languages.bash]\nstart = ''\n[languages.ruby]\n")
+    assert (load_profile(str(file)).starts, load_profile().starts) == ({"python": "run 12"}, {})
+
+
 def test_a_profile_needs_only_the_keys_that_differ(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('[limits]\nmemory = "1.5GiB"\n')
@@ -157,6 +164,8 @@ def test_a_profile_needs_only_the_keys_that_differ(tmp_path: Path) -> None:
         ('[languages.ruby]\nlibraries = ["x"]\n', ["languages.ruby.libraries: libraries cannot be prepared for ruby"]),
         ('[languages.python]\nlibraries = ["x"]\n', []),
         ('[languages.ruby]\nallow = ["x"]\n', []),
+        ('[languages.ruby]\nstart = "geo"\n', []),
+        ('[languages.cobol]\nstart = "geo"\n', ["languages.cobol: unknown language 'cobol'"]),
         (
             '[backend]\nname = "kubernetes"\n[kubernetes.images]\ncobol = "x"\n',
             ["kubernetes.images.cobol: unknown language 'cobol'"],

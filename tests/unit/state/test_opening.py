@@ -19,7 +19,7 @@ def profile(**sessions: object) -> Profile:
 
 
 def place(profile: Profile, folder: Path) -> str:
-    return saved_sessions(profile.sessions, folder).place
+    return saved_sessions(profile, folder).place
 
 
 def test_sessions_are_kept_where_the_profile_says_or_in_the_folder_of_the_machine(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_key_file_that_has_no_key_is_refused_and_not_shown(content: str | None
     if content is not None:
         file.write_text(content, encoding="latin-1")
     with pytest.raises(ProfileError, match=reason) as refused:
-        kept_sessions(profile(key_file=str(file)).sessions, tmp_path)
+        kept_sessions(profile(key_file=str(file)), tmp_path)
     assert refused.value.key == "sessions.key_file"
     assert "openssl rand -hex 32" in refused.value.step
     assert not content or not content.strip() or content.strip()[:8] not in str(refused.value)
@@ -93,5 +93,22 @@ def test_an_object_store_without_its_library_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "llm_sandbox_mcp.state.objects", raising=False)
     with pytest.raises(ProfileError, match="s3://bucket needs obstore") as refused:
-        saved_sessions(profile(store="s3://bucket").sessions, tmp_path)
+        saved_sessions(profile(store="s3://bucket"), tmp_path)
     assert refused.value.step == "pip install 'llm-sandbox-mcp[object-store]'"
+
+
+def test_a_place_or_a_key_that_cannot_be_used_is_named_with_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, key = tmp_path / "mine.toml", tmp_path / "key"
+    file.write_text(f'[sessions]\nkey_file = "{key}"\n')
+    with pytest.raises(ProfileError) as refused:
+        saved_sessions(load_profile(str(file)), tmp_path)
+    assert str(refused.value).startswith(f"{file}: sessions.key_file: {key} cannot be read: ")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    file.write_text('[sessions]\nstore = "s3://bucket"\n')
+    with pytest.raises(ProfileError) as refused:
+        kept_sessions(load_profile(str(file)), tmp_path)
+    assert str(refused.value).startswith(f"{file}: sessions.store: s3://bucket cannot be used: ")
+    assert refused.value.key == "sessions.store"

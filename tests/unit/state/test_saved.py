@@ -1,7 +1,9 @@
 """The saved sessions of all callers: whose they are, what they may be called, how many stay, and what cannot be opened."""
 
+import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,21 +16,23 @@ from hypothesis import strategies as st
 from llm_sandbox_mcp.base.errors import BadState, CapacityReached, InvalidArgument, UnknownState
 from llm_sandbox_mcp.base.principal import TOKEN, USER, Principal
 from llm_sandbox_mcp.profile.profile import load_profile
+from llm_sandbox_mcp.state import streams
 from llm_sandbox_mcp.state.bounds import Bounds
 from llm_sandbox_mcp.state.encoding import CHUNK, HEAD, Encoder, Section
 from llm_sandbox_mcp.state.folder import FolderStore
 from llm_sandbox_mcp.state.manifest import FORMAT, Manifest
 from llm_sandbox_mcp.state.saved import SavedSessions, checked_name
 from llm_sandbox_mcp.state.store import Source
+from llm_sandbox_mcp.state.streams import Reader
 
 pytestmark = pytest.mark.anyio
 
 NOW = datetime.now(UTC) - timedelta(hours=1)
 
 
-def saved_in(folder: Path, **limits: object) -> SavedSessions:
+def saved_in(folder: Path, starts: Collection[str] = (), **limits: object) -> SavedSessions:
     section = load_profile(over={"sessions": limits}).sessions
-    return SavedSessions(FolderStore(folder), Bounds(section.saved, section.saved_size, section.saved_age))
+    return SavedSessions(FolderStore(folder), Bounds(section.saved, section.saved_size, section.saved_age), starts)
 
 
 def described(name: str, layers: Sequence[Section], created: datetime | None = None) -> Manifest:
@@ -208,6 +212,129 @@ async def test_too_old_ones_go_but_never_the_latest_whatever_the_clock_says(tmp_
     assert await names(saved) == ["future"]
     await save(saved, "past", created=datetime.now(UTC) - timedelta(days=400))
     assert await names(saved) == ["future", "past"]
+
+
+BEYOND: Mapping[str, Mapping[str, object]] = {
+    "number": {"saved": 2},
+    "bytes": {"saved_size": "450KiB"},
+    "age": {"saved_age": "1h"},
+}
+"""Bounds beyond which the first of some that are saved are."""
+AGES = (7200, 7000, 20, 10)
+"""Seconds since they were saved."""
+
+
+@pytest.mark.parametrize("beyond", BEYOND)
+async def test_what_sessions_start_from_stays_beyond_every_bound(tmp_path: Path, beyond: str) -> None:
+    content = b"".join(hashlib.sha256(bytes([i % 256, i // 256])).digest() for i in range(6000))
+    for starts, left in (
+        ((), ["s3", "s2"]),
+        (("s1", "absent"), ["s3", "s2", "s1"]),
+        (("s0", "s1"), ["s3", "s2", "s1", "s0"]),
+    ):
+        saved = saved_in(tmp_path / str(len(left)), starts, **BEYOND[beyond])
+        for owner in (USER, TOKEN):
+            for number, age in enumerate(AGES):
+                created = datetime.now(UTC) - timedelta(seconds=age)
+                await save(saved, f"s{number}", content, owner=owner, created=created)
+        assert await names(saved) == left
+        assert await names(saved, TOKEN) == ["s3", "s2"], "only those of the server's own user stay"
+
+
+async def test_what_sessions_start_from_can_be_replaced_and_deleted(tmp_path: Path) -> None:
+    saved = saved_in(tmp_path, ("geo",), saved=1)
+    await save(saved, "geo", b"old")
+    await save(saved, "geo", b"new")
+    assert await read(saved, "geo") == b"new"
+    await saved.delete(USER, "geo")
+    assert await names(saved) == []
+
+
+async def test_each_state_of_a_name_has_another_tag_and_none_has_an_empty_one(tmp_path: Path) -> None:
+    saved, others = saved_in(tmp_path), saved_in(tmp_path)
+    assert await saved.tag(USER, "geo") == ""
+    tags = []
+    for _ in range(3):
+        await save(others, "geo", b"the same", created=NOW)
+        tags.append(await saved.tag(USER, "geo"))
+        assert await saved.tag(USER, "geo") == await others.tag(USER, "geo") == tags[-1]
+    await save(others, "other", b"the same", created=NOW)
+    await save(others, "geo", b"the same", owner=TOKEN, created=NOW)
+    assert await saved.tag(USER, "geo") == tags[-1]
+    assert await saved.tag(TOKEN, "geo") not in tags
+    assert len({"", *tags}) == 4
+    await saved.delete(USER, "geo")
+    assert await saved.tag(USER, "geo") == ""
+    with pytest.raises(InvalidArgument):
+        await saved.tag(USER, "../geo")
+
+
+async def test_readers_that_share_read_each_small_section_once_and_keep_no_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_SHARED", CHUNK)
+    contents = [b"small", secrets.token_bytes(CHUNK), b"", secrets.token_bytes(CHUNK + 1)]
+    saved = saved_in(tmp_path)
+    async with saved.writing(USER, "geo") as writer:
+        sections: list[Section] = []
+        for content in contents:
+            writer.begin("files")
+            await writer.add(content)
+            sections.append(await writer.end())
+        await writer.complete(described("geo", sections))
+    begun: list[int] = []
+    plainly = Reader._read_section
+
+    async def counted(reader: Reader, section: Section) -> AsyncIterator[bytes]:
+        begun.append(sections.index(section))
+        async for data in plainly(reader, section):
+            yield data
+
+    monkeypatch.setattr(Reader, "_read_section", counted)
+
+    async with saved.reading(USER, "geo") as reader:
+        reader.share()
+
+        async def read_all() -> None:
+            for section, content in zip(sections, contents, strict=True):
+                assert b"".join([part async for part in reader.section(section)]) == content
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(read_all)
+        assert sorted(begun) == [0, 1, 2, *[3] * 5]
+        kept = sum(len(data) for pieces in reader._shared.values() for data in pieces)
+        assert kept == sum(len(content) for content in contents[:3])
+
+
+async def test_a_reader_that_gives_up_or_fails_takes_nothing_from_those_that_share_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, content = saved_in(tmp_path), secrets.token_bytes(3 * CHUNK)
+    await save(saved, "geo", content)
+    async with saved.reading(USER, "geo") as reader:
+        reader.share()
+        [section] = reader.manifest.layers
+        reads = list[bytes]()
+        scopes = [anyio.CancelScope() for _ in range(3)]
+        plainly = Reader._read
+
+        async def stopped(one: Reader, source: Source, name: str, start: int, length: int) -> bytes:
+            if not scopes[0].cancel_called:
+                scopes[0].cancel()
+            return await plainly(one, source, name, start, length)
+
+        monkeypatch.setattr(Reader, "_read", stopped)
+
+        async def read_one(scope: anyio.CancelScope) -> None:
+            with scope:
+                reads.append(b"".join([part async for part in reader.section(section)]))
+
+        async with anyio.create_task_group() as tasks:
+            for scope in scopes:
+                tasks.start_soon(read_one, scope)
+        assert reads == [content, content]
+        assert scopes[0].cancelled_caught
 
 
 async def test_what_this_server_cannot_read_never_goes(tmp_path: Path) -> None:
