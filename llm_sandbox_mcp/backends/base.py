@@ -139,6 +139,15 @@ class Zygote:
         return (self.argv, dict(self.environment)) == (tuple(argv), dict(environment))
 
 
+class Layer(ABC):
+    """The files of a sandbox that has ended, which others start with, copy-on-write."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether sandboxes can still start with it."""
+
+
 class Process(AsyncResource):
     """A process in a sandbox: three byte streams, an end, and signals to its process group.
 
@@ -194,6 +203,8 @@ class Sandbox(ABC):
     """The processes that were started in it and have not been closed."""
     zygote: Zygote | None = None
     """The one of which the next process that equals it is a fork, with its modules; None once there was one."""
+    layer: Layer | None = None
+    """The one whose files it started with; None if it started with empty folders."""
     mounted: Collection[View] = ()
     """The views that it has as mounts, read-only; all others are to be copied into it."""
 
@@ -450,15 +461,25 @@ class Backend(ABC):
 
     @abstractmethod
     def sandbox(
-        self, policy: Policy, image: str = "", zygote: Zygote | None = None
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
     ) -> AbstractAsyncContextManager[Sandbox]:
         """Opens a sandbox that lives as long as the scope; `image` is one that `image_of` returned.
 
-        It is a fork of `zygote` if the backend `forks` and this one is ready; nothing waits for that.
+        It is a fork of `zygote` if the backend `forks` and this one is ready; nothing waits for that. It starts with
+        the files of `layer`; if that is not possible, it has empty folders, and its `layer` is None.
 
         Raises `EngineUnavailable` or `StartFailed`. Leaving the scope ends every process and frees everything; this is
         shielded from cancellation and bounded in time.
         """
+
+    @asynccontextmanager
+    async def kept(self, sandbox: Sandbox) -> AsyncIterator[Layer | None]:
+        """Ends a sandbox, and keeps its files in /sandbox, /home and /tmp for sandboxes that start with them.
+
+        They are kept as long as the scope lasts; sandboxes that have them by then go on. None if it cannot be done
+        here: then the sandbox lives on, or has ended if that was found out late.
+        """
+        yield None
 
     async def unforked(self, zygote: Zygote) -> str:
         """Why sandboxes cannot be forks of a zygote, as soon as that is known; empty if they can, or none is a fork."""

@@ -226,7 +226,7 @@ probe for them and have an alternative. A call that is not here, such as a newer
 
 FOR_ZYGOTES: Mapping[str, Call] = {
     **CALLS,
-    **{name: CALLS[name]._replace(verdict=ALWAYS) for name in ("clone", "mount", "unshare")},
+    **{name: CALLS[name]._replace(verdict=ALWAYS) for name in ("clone", "mount", "move_mount", "umount2", "unshare")},
 }
 """What an interpreter may do of which sandboxes are forks: it also makes namespaces and mounts for them. No code runs
 in it, and each fork is under `CALLS` before it reads a request."""

@@ -12,7 +12,7 @@ from ..base.errors import EngineUnavailable, SandboxError
 from ..base.messages import Problem, joined
 from ..base.policy import Policy
 from ..base.results import OnProgress
-from .base import Backend, Check, Images, Sandbox, Zygote
+from .base import Backend, Check, Images, Layer, Sandbox, Zygote
 from .room import Room
 
 AUTO = "auto"
@@ -88,9 +88,16 @@ class Chosen(Backend):
         return [Check("backend", "ok", "; ".join([f"{choice.name}, chosen by auto", *others])), *await choice.probe()]
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
-        async with (await self.chosen()).sandbox(policy, image, zygote) as sandbox:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
+        async with (await self.chosen()).sandbox(policy, image, zygote, layer) as sandbox:
             yield sandbox
+
+    @asynccontextmanager
+    async def kept(self, sandbox: Sandbox) -> AsyncIterator[Layer | None]:
+        async with (await self.chosen()).kept(sandbox) as layer:
+            yield layer
 
     async def unforked(self, zygote: Zygote) -> str:
         return await (await self.chosen()).unforked(zygote)

@@ -6,12 +6,19 @@ import ctypes
 import errno
 import fcntl
 import os
+import struct
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_NOSUID, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x8, 0x1000, 0x4000, 0x40000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_IDMAP = 0x1, 0x2, 0x4, 0x100000
 RENAME_NOREPLACE, RENAME_EXCHANGE = 0x1, 0x2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
+_OPEN_TREE, _MOVE_MOUNT, _FSCONFIG, _FSPICK, _MOUNT_SETATTR = 428, 429, 431, 433, 442
+"""Numbers of calls, the same on all machines; C libraries have functions for them only since glibc 2.36."""
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH, _FSPICK_CLOEXEC = 0x1, 0x4, 0x1
+_MNT_DETACH, _FSCONFIG_SET_FLAG, _FSCONFIG_CMD_RECONFIGURE = 0x2, 0, 7
 _NS_GET_USERNS = 0xB701
 _SPLICE_F_NONBLOCK = 0x2
 
@@ -44,6 +51,39 @@ def own_mounts() -> None:
     """Gives this process its own mounts: only it and the processes it starts see what it mounts from now on."""
     unshare(CLONE_NEWNS)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def unmount(place: str) -> None:
+    """Unmounts what is at a place, also if it is in use."""
+    _check(_libc.umount2(os.fsencode(place), _MNT_DETACH))
+
+
+def clone_mount(place: str) -> int:
+    """A descriptor of a copy of the mount at a place, which is mounted nowhere."""
+    return _checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(place), _OPEN_TREE_CLONE | os.O_CLOEXEC))
+
+
+def change_mount(mount: int, attributes: int, users: int = 0) -> None:
+    """Sets MOUNT_ATTR_* of a copy that is mounted nowhere; one of them shows the files' owners as those with the same
+    ids in the user namespace that `users` refers to."""
+    structure = struct.pack("QQQQ", attributes, 0, 0, users)
+    size = ctypes.c_size_t(len(structure))
+    _check(_libc.syscall(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, structure, size))
+
+
+def attach_mount(mount: int, place: str) -> None:
+    """Mounts such a copy."""
+    _check(_libc.syscall(_MOVE_MOUNT, mount, b"", _AT_FDCWD, os.fsencode(place), _MOVE_MOUNT_F_EMPTY_PATH))
+
+
+def make_read_only(place: str) -> None:
+    """Makes the file system at a place read-only, for all its mounts; `EBUSY` while a file is open for writing."""
+    picked = _checked(_libc.syscall(_FSPICK, _AT_FDCWD, os.fsencode(place), _FSPICK_CLOEXEC))
+    try:
+        _check(_libc.syscall(_FSCONFIG, picked, _FSCONFIG_SET_FLAG, b"ro", None, 0))
+        _check(_libc.syscall(_FSCONFIG, picked, _FSCONFIG_CMD_RECONFIGURE, None, None, 0))
+    finally:
+        os.close(picked)
 
 
 def renameat2(folder: int, name: str, to_folder: int, to_name: str, flags: int) -> None:

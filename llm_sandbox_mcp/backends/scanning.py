@@ -35,10 +35,14 @@ class Folders:
     Work that code in the sandbox can make slow is done in worker threads.
     """
 
-    def __init__(self, descriptors: Iterable[int], closing: anyio.CapacityLimiter) -> None:
-        """Takes over the descriptors, the working directory's first; `closing` bounds the threads that close them."""
+    def __init__(
+        self, descriptors: Iterable[int], closing: anyio.CapacityLimiter, *, own_entries: int = OWN_ENTRIES
+    ) -> None:
+        """Takes over the descriptors, the working directory's first; `closing` bounds the threads that close them.
+        `own_entries` are those that a file system counts although its folder is empty."""
         self._descriptors = [*descriptors]
         self._closing = closing
+        self._own_entries = own_entries
         self._times: list[int] = []
         self._outside: dict[str, Stamp] = {}
         self._looked = 0
@@ -105,7 +109,7 @@ class Folders:
         large = thorough and policy.file_size < policy.disk
         return Fullness(
             disk=any(state.f_bavail == 0 for state in states),
-            entries=max((state.f_files - state.f_ffree - OWN_ENTRIES for state in states), default=0),
+            entries=max((state.f_files - state.f_ffree - self._own_entries for state in states), default=0),
             large=large and await self._in_thread(partial(_have_file_of, size=policy.largest_file)),
         )
 

@@ -17,7 +17,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from llm_sandbox_mcp.aio.tasks import open_tasks
-from llm_sandbox_mcp.backends.base import Backend, Check, Fullness, Process, Sandbox, Usage, Zygote
+from llm_sandbox_mcp.backends.base import Backend, Check, Fullness, Layer, Process, Sandbox, Usage, Zygote
 from llm_sandbox_mcp.backends.layout import WORKDIR
 from llm_sandbox_mcp.backends.listening import Listener
 from llm_sandbox_mcp.backends.listing import Files, Stamp
@@ -100,7 +100,9 @@ class MemoryBackend(Backend):
         return 0
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
         self.made += 1
         await anyio.sleep(self.delay)
         if self.failure is not None:

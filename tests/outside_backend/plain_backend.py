@@ -71,7 +71,7 @@ class PlainBackend(base.Backend):
 
     @asynccontextmanager
     async def sandbox(
-        self, policy: Policy, image: str = "", zygote: base.Zygote | None = None
+        self, policy: Policy, image: str = "", zygote: base.Zygote | None = None, layer: base.Layer | None = None
     ) -> AsyncIterator[base.Sandbox]:
         number = os.urandom(8).hex()
         folder = self._surroundings.runtime / "plain" / number

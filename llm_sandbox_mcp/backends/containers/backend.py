@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from ...base.errors import CapacityReached, EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...base.policy import Policy
 from ...host.server_folder import is_alive
-from ..base import Backend, Check, Sandbox, Surroundings, Zygote
+from ..base import Backend, Check, Layer, Sandbox, Surroundings, Zygote
 from ..layout import ALIAS_FOLDER, DATA, HANDLERS, alias_beside
 from ..scanning import CLOSING
 from .agent import AGENT, ALIAS_BYTES, HANDLERS_BYTES, pack_handlers
@@ -136,7 +136,9 @@ class ContainerBackend(Backend):
         return float(found.labels.get(_EXPIRES) or 0) < time.time()
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
         engine = await self._connected()
         joined = self._settings.join
         user = self._settings.user or (_ANYONE if joined else await self._own_user(engine))

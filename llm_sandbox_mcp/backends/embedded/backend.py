@@ -18,12 +18,13 @@ from ...base.open_folders import View
 from ...base.policy import Policy
 from ...host.server_folder import is_alive, make_public, sweep
 from .. import room
-from ..base import Backend, Check, Sandbox, Surroundings, Usage, Zygote
+from ..base import Backend, Check, Layer, Sandbox, Surroundings, Usage, Zygote
 from ..room import Room
 from ..scanning import CLOSING
 from . import bubblewrap, landlock, probe
 from .cgroup_detect import detect
 from .forking import Zygotes
+from .keeping import EmbeddedLayer, Layers, fix
 from .launching import Launched, LauncherClient, launcher_gone, open_launcher
 from .sandbox import EmbeddedSandbox
 from .showing import Mountable
@@ -35,6 +36,7 @@ _TRIAL = Policy(
 )
 """For the first fork of all, if the widest policy is not known."""
 _ROW = "zygotes"
+_SHARED_ROW = "shared files"
 _LEND = "lend more to the server's user in /etc/subuid and /etc/subgid"
 _START = 20.0
 """Seconds for a sandbox to come up, which takes 15 ms on an idle machine."""
@@ -63,6 +65,7 @@ class EmbeddedBackend(Backend):
         """Why sandboxes are not to be forks; empty if they are."""
         self.forks = not self._reason
         self._zygotes: Zygotes | None = None
+        self._layers: Layers | None = None
         self._uids = itertools.count(secrets.randbelow(MOST))
         self._landlock = landlock.version()
         self._closing = anyio.CapacityLimiter(CLOSING)
@@ -83,7 +86,12 @@ class EmbeddedBackend(Backend):
     async def probe(self) -> list[Check]:
         await self._ready.wait()
         launcher = self._launcher
-        rows = [*await probe.checks(self._bwrap, launcher), await self.limits(), *await self._zygote_row()]
+        rows = [
+            *await probe.checks(self._bwrap, launcher),
+            await self.limits(),
+            *await self._zygote_row(),
+            *await self._shared_row(),
+        ]
         return [*rows, *probe.open_network(self._slirp)] if self._slirp else rows
 
     async def _zygote_row(self) -> list[Check]:
@@ -99,6 +107,16 @@ class EmbeddedBackend(Backend):
             fix = f"{probe.remedy()}; or set embedded.zygotes = false, and sandboxes start as they do now"
             return [Check(_ROW, "degraded", f"off, so that sandboxes start more slowly: {obstacle}", fix)]
         return [Check(_ROW, "ok", "on: each sandbox is a fork of a process that waits, Python's with its libraries")]
+
+    async def _shared_row(self) -> list[Check]:
+        """Whether sandboxes can share files, and if not, why; nothing where none is a fork, which has its own row."""
+        if self._zygotes is None or self._layers is None or await self._zygotes.obstacle():
+            return []
+        if obstacle := await self._layers.obstacle():
+            detail = f"off, so that each sandbox has a copy of its state's files: {obstacle}"
+            return [Check(_SHARED_ROW, "degraded", detail, fix(obstacle))]
+        detail = "on: sandboxes of one prepared state share its files, and each has its own changes"
+        return [Check(_SHARED_ROW, "ok", detail)]
 
     async def unforked(self, zygote: Zygote) -> str:
         zygotes = self._zygotes
@@ -123,16 +141,18 @@ class EmbeddedBackend(Backend):
         return await anyio.to_thread.run_sync(_sweep, self._surroundings.runtime.parent)
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
         launcher, zygotes = await self._engine(), self._zygotes
         async with AsyncExitStack() as scope:
-            failed: dict[Zygote, str] = {}
+            failed: list[tuple[Zygote, EmbeddedLayer | None, str]] = []
             sandbox: EmbeddedSandbox | None = None
-            for parent, name in zygotes.parents(zygote) if zygotes is not None else ():
+            for parent, name, shared in _forks(launcher, zygotes, zygote, layer):
                 try:
-                    sandbox = await scope.enter_async_context(self._opened(launcher, policy, name))
+                    sandbox = await scope.enter_async_context(self._opened(launcher, policy, name, shared))
                 except StartFailed as error:
-                    failed[parent] = error.cause
+                    failed.append((parent, shared, error.cause))
                     continue
                 sandbox.zygote = parent if parent.modules else None
                 if zygotes is not None:
@@ -140,17 +160,28 @@ class EmbeddedBackend(Backend):
                 break
             if sandbox is None:
                 sandbox = await scope.enter_async_context(self._opened(launcher, policy))
-            if zygotes is not None:
-                # Only now: another way has worked, so memory and processes do not lack.
-                for parent, cause in failed.items():
+            # Only now: another way has worked, so memory and processes do not lack. What fails only with a layer is no
+            # fault of a zygote's.
+            for parent, shared, cause in failed:
+                if zygotes is not None and shared is sandbox.layer:
                     zygotes.failed(parent, cause)
+            if isinstance(layer, EmbeddedLayer) and sandbox.layer is None:
+                layer.missed(next((cause for _, shared, cause in failed if shared), "they are not kept any more"))
             yield sandbox
 
     @asynccontextmanager
+    async def kept(self, sandbox: Sandbox) -> AsyncIterator[Layer | None]:
+        if self._layers is None:
+            yield None
+            return
+        async with self._layers.kept(sandbox) as layer:
+            yield layer
+
+    @asynccontextmanager
     async def _opened(
-        self, launcher: LauncherClient, policy: Policy, parent: str = ""
+        self, launcher: LauncherClient, policy: Policy, parent: str = "", layer: EmbeddedLayer | None = None
     ) -> AsyncIterator[EmbeddedSandbox]:
-        """A sandbox, as a fork of the zygote with this id if one is given."""
+        """A sandbox, as a fork of the zygote with this id if one is given, which can start with a layer."""
         name = secrets.token_hex(8)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launched: Launched | None = None
@@ -160,12 +191,13 @@ class EmbeddedBackend(Backend):
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
-        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing)
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing, layer)
         try:
             with theirs:
                 if parent:
                     about = bubblewrap.about_fork(policy, lacking=launcher.lacking, landlock=self._landlock)
-                    launched = await launcher.fork(name, parent, uid, _limits(policy), about, theirs)
+                    shared = layer.name if layer is not None else ""
+                    launched = await launcher.fork(name, parent, uid, _limits(policy), about, theirs, shared)
                 else:
                     views = self._views(launcher)
                     sandbox.mounted = tuple(view for view, folder in views.items() if folder is not None)
@@ -216,6 +248,7 @@ class EmbeddedBackend(Backend):
                     if self.forks and launcher.can_fork:
                         start, try_out = partial(self._zygote_command, launcher), partial(self._try_out, launcher)
                         self._zygotes = Zygotes(launcher, start, try_out, tasks)
+                        self._layers = Layers(launcher, partial(self._bare_fork, launcher, self._zygotes), tasks)
                     self._ready.set()
                 else:
                     tasks.cancel_scope.cancel()
@@ -228,12 +261,23 @@ class EmbeddedBackend(Backend):
         async with self._opened(launcher, self._surroundings.policy or _TRIAL, name):
             pass
 
+    @asynccontextmanager
+    async def _bare_fork(
+        self, launcher: LauncherClient, zygotes: Zygotes, layer: EmbeddedLayer | None
+    ) -> AsyncIterator[EmbeddedSandbox]:
+        obstacle = await zygotes.obstacle()
+        parents = zygotes.parents(None)
+        if obstacle or not parents:
+            raise StartFailed(obstacle or "no process waits to be forked")
+        async with self._opened(launcher, self._surroundings.policy or _TRIAL, parents[0][1], layer) as sandbox:
+            yield sandbox
+
     async def _follow(self, launcher: LauncherClient) -> None:
         await launcher.serve()
         if self._launcher is launcher:
             # It has ended, and its sandboxes with it. From now on, a request for a sandbox waits for the next launcher.
             self._ready = anyio.Event()
-            self._zygotes = None
+            self._zygotes = self._layers = None
 
     def _check_limits(self, launcher: LauncherClient | None) -> Check:
         return self._surroundings.held(probe.limits(launcher))
@@ -294,7 +338,7 @@ class EmbeddedBackend(Backend):
 
     def _zygote_command(self, launcher: LauncherClient, zygote: Zygote) -> list[str]:
         mounts, environment = self._mounts(launcher, {}), dict(zygote.environment)
-        return bubblewrap.zygote(self._program(), mounts, zygote.argv, environment, own_user=bool(launcher.uids))
+        return bubblewrap.zygote(self._program(), mounts, zygote.argv, environment)
 
     def _program(self) -> str:
         return shutil.which(self._bwrap) or self._bwrap
@@ -316,6 +360,18 @@ class EmbeddedBackend(Backend):
             terminals=stage.terminals if launcher.own_terminals else None,
             views={view.place: folder for view, folder in views.items()},
         )
+
+
+def _forks(
+    launcher: LauncherClient, zygotes: Zygotes | None, zygote: Zygote | None, layer: Layer | None
+) -> list[tuple[Zygote, str, EmbeddedLayer | None]]:
+    """The zygotes that a new sandbox could be a fork of, with their ids, and the layer that it starts with; best first:
+    a sandbox without its files would take longer to get them than an interpreter to load its modules."""
+    parents = zygotes.parents(zygote) if zygotes is not None else ()
+    ways: list[tuple[Zygote, str, EmbeddedLayer | None]] = [(*parent, None) for parent in parents]
+    if isinstance(layer, EmbeddedLayer) and layer.alive and layer.launcher is launcher:
+        return [*((*parent, layer) for parent in parents), *ways]
+    return ways
 
 
 def _reason(surroundings: Surroundings, *, wanted: bool) -> str:

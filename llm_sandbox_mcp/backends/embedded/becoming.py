@@ -63,13 +63,11 @@ def become_bubblewrap(
         os.execve(argv[0], argv, {})
 
 
-def become_zygote(
-    argv: list[str], uid: int | None, entry: Entry, control: int, log: int, namespace: int | None
-) -> None:
+def become_zygote(argv: list[str], uid: int | None, entry: Entry, control: int, log: int, namespace: int) -> None:
     """Drops all privileges and becomes the bubblewrap of a zygote; never returns.
 
-    `namespace` is the user namespace that it enters; None if it makes one of its own. Its standard streams are pipes,
-    as those of the interpreters are that are forked from it.
+    `namespace` is the user namespace that it enters. Its standard streams are pipes, as those of the interpreters are
+    that are forked from it.
     """
     with to_the_end("cannot start"):
         os.setpgid(0, 0)
@@ -79,11 +77,11 @@ def become_zygote(
         mapper.unbind()
         _give_up_privileges(uid, None, entry.launcher)
         seccomp = os.open(os.path.join(entry.stage, ZYGOTE_SECCOMP), os.O_RDONLY)
-        kept = [control, seccomp, *([namespace] if namespace is not None else ())]
-        copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, USERNS_FD + 1) for descriptor in kept]
-        for target, copy in enumerate(copies, CONTROL_FD):
+        kept = {CONTROL_FD: control, SECCOMP_FD: seccomp, USERNS_FD: namespace}
+        copies = {target: fcntl.fcntl(one, fcntl.F_DUPFD, USERNS_FD + 1) for target, one in kept.items()}
+        for target, copy in copies.items():
             os.dup2(copy, target)
-        os.closerange(CONTROL_FD + len(copies), os.sysconf("SC_OPEN_MAX"))
+        os.closerange(USERNS_FD + 1, os.sysconf("SC_OPEN_MAX"))
         os.execve(argv[0], argv, {})
 
 

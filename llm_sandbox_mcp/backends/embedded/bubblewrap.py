@@ -64,19 +64,16 @@ def command(
     ]
 
 
-def zygote(
-    bwrap: str, mounts: Mounts, argv: Sequence[str], environment: Mapping[str, str], *, own_user: bool
-) -> list[str]:
+def zygote(bwrap: str, mounts: Mounts, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """The argv that starts the process of which sandboxes are forks, as `argv` with exactly this environment.
 
-    Where sandboxes have their own uids (`own_user`), it enters a user namespace that has them all. What it has in place
-    of a sandbox's own folders is small, since each fork has others. Its /proc shows everything, without which the
-    kernel would not let forks mount theirs.
+    It enters the user namespace that has the uids of all sandboxes. What it has in place of a sandbox's own folders is
+    small, since each fork has others. Its /proc shows everything, without which the kernel would not let forks mount
+    theirs.
     """
-    user = ("--userns", str(USERNS_FD)) if own_user else ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
     return [
         bwrap,
-        *user,
+        *("--userns", str(USERNS_FD)),
         *_shell(mounts),
         *("--ro-bind", str(mounts.zygote), "/opt/zygote.py"),
         *("--proc", "/proc"),

@@ -32,7 +32,9 @@ class Child:
     """For a fork of a zygote, as soon as there is one."""
     uid: int | None = None
     mapping: int = -1
-    """For a fork until it has its uid: the pipe through which it is told so."""
+    """For a fork until it has its uid: the socket through which it is told so."""
+    layer: str = ""
+    """The id of the fork whose files it starts with; empty if it starts with empty folders."""
     running: bool = True
     ending: bool = False
     """Whether the launcher has ended it, which also ends its network, in any order."""

@@ -13,8 +13,12 @@ group and dropping privileges must happen between fork and exec. So the server s
                                                       ->  {"event": "launched", "id", "version", "groups"}
     {"op": "zygote", "id", "argv", "modules"}         ->  {"event": "zygote", "id", "reason": why it cannot be used}
                                                       later, always:  {"event": "exited", ...} as below
-    {"op": "fork", "id", "zygote": id, "uid", "limits", "disk", "single": limits, "rules"}
+    {"op": "fork", "id", "zygote": id, "uid", "limits", "disk", "single": limits, "rules", "layer": id or ""}
                                                       + the control socket; answers as for "launch"
+    {"op": "keep", "id", "number"}                    the files of a fork, as a layer; {"op": "freeze"} once the fork
+                                                      has ended, so that forks can start with them; {"op": "drop"}
+                                                      ->  {"event": "changed", "number", "error": errno or 0}
+                                                      later, if all are lost:  {"event": "unlayered"}
     {"op": "connect", "id", "program", "uid"}         + its network namespace, and a pipe that gets "1" once it is open
                                                       later, if it fails first:  {"event": "disconnected", "id"}
     {"op": "kill", "id"}                              later, always:  {"event": "exited", "id", "log", counters}
@@ -89,6 +93,8 @@ class Launcher:
                     self._fork(request, *descriptors)
                 case "connect":
                     self._connect(request, *descriptors)
+                case "keep" | "freeze" | "drop":
+                    self._parents.change_layer(request)
                 case "kill":
                     self._kill(request)
         finally:
@@ -230,7 +236,7 @@ class Launcher:
         except OSError as error:
             self._refuse(name, error, log, group)
             return
-        self._children[name] = Child(0, log, group, uid=request["uid"], mapping=mapping)
+        self._children[name] = Child(0, log, group, uid=request["uid"], mapping=mapping, layer=request["layer"])
         self._tell_groups(name, group)
 
     def _group(self, request: dict[str, Any]) -> Group | None:

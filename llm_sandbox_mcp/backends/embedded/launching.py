@@ -1,6 +1,8 @@
 """The server's side of the launcher: starts it, sends it requests, and receives its reports on ended sandboxes."""
 
 import contextlib
+import errno
+import itertools
 import json
 import logging
 import os
@@ -10,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -56,6 +58,13 @@ class Launched:
         self.heard.set()
 
 
+@dataclass(slots=True)
+class _Answer:
+    there: anyio.Event = field(default_factory=anyio.Event)
+    error: int = errno.EPIPE
+    """An errno; this one if the launcher ends before it answers."""
+
+
 class LauncherClient:
     """One launcher process."""
 
@@ -63,6 +72,10 @@ class LauncherClient:
         self._control = PacketSocket(control)
         self._launched: dict[str, Launched] = {}
         self._ready = anyio.Event()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, _Answer] = {}
+        self.layers = set[str]()
+        """The ids of sandboxes that have ended and with whose files others can start."""
         self.cgroups = 0
         """Version of the control groups in use; 0 if there are none."""
         self.lacking: Mapping[str, str] = {}
@@ -127,10 +140,25 @@ class LauncherClient:
         limits: dict[str, float],
         about: Mapping[str, object],
         control: socket.socket,
+        layer: str = "",
     ) -> Launched:
-        """As `launch`, for a sandbox that is a fork of a zygote; `about` is the rest of what the launcher needs."""
-        request = {"op": "fork", "id": name, "zygote": zygote, "uid": uid, "limits": limits, **about}
+        """As `launch`, for a sandbox that is a fork of a zygote; `about` is the rest of what the launcher needs. It
+        starts with the files of the sandbox whose id is `layer`, if these are kept, or not at all."""
+        request = {"op": "fork", "id": name, "zygote": zygote, "uid": uid, "limits": limits, "layer": layer, **about}
         return await self._begin(request, (control.fileno(),))
+
+    async def change_layer(self, what: Literal["keep", "freeze", "drop"], name: str) -> int:
+        """Lets the launcher keep the files of a sandbox; or make them read-only, after its end, so that others can
+        start with them; or forget them. Returns an errno, or 0."""
+        number, answer = next(self._numbers), _Answer()
+        self._answers[number] = answer
+        try:
+            with contextlib.suppress(EngineUnavailable):
+                await self._send({"op": what, "id": name, "number": number})
+                await answer.there.wait()
+        finally:
+            del self._answers[number]
+        return answer.error
 
     async def ended(self, name: str) -> None:
         """Returns once a sandbox or a zygote has ended."""
@@ -202,6 +230,8 @@ class LauncherClient:
             self._ready.set()
             for launched in self._launched.values():
                 launched.end()
+            for answer in self._answers.values():
+                answer.there.set()
 
     def close(self) -> None:
         """Closes the control socket, which ends the launcher and all its sandboxes."""
@@ -227,6 +257,12 @@ class LauncherClient:
                 launched = self._launched[event["id"]]
                 launched.reason = event["reason"]
                 launched.heard.set()
+            case "changed":
+                if (answer := self._answers.get(event["number"])) is not None:  # else nobody waits for it any more
+                    answer.error = event["error"]
+                    answer.there.set()
+            case "unlayered":
+                self.layers.clear()
             case "disconnected":
                 _logger.warning("sandbox %s has lost its network: slirp4netns ended; open a new session", event["id"])
             case "launched":

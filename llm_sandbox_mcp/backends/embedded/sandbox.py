@@ -13,7 +13,7 @@ import anyio
 
 from ...base.errors import SandboxLost, StartFailed, Unavailable
 from ...base.policy import Policy
-from ..base import Fullness, Process, Sandbox, Usage
+from ..base import OWN_ENTRIES, Fullness, Layer, Process, Sandbox, Usage
 from ..copying import in_time
 from ..layout import ENVIRONMENTS, PATH, TOOLS, WORKDIR
 from ..listening import Listener, listen_on, port_refused
@@ -23,6 +23,8 @@ from .descriptors import PacketSocket, PipeReader, PipeWriter
 
 _SPAWN_BYTES = 128 << 10
 """The most bytes of one request to start a process; the kernel's limit for a packet is a little higher."""
+_OWN_ENTRIES_OF_OVERLAY = 5
+"""Entries in the file system that an overlay writes to, although nothing was written yet."""
 _AT_ONCE = 100
 """Entries listed without a worker thread: no file is on a disk, and every run of a program waits for two lists."""
 _LISTING = 5.0
@@ -111,10 +113,12 @@ class EmbeddedSandbox(Sandbox):
         usage: Callable[[], Awaitable[Usage]],
         kill: Callable[[], Awaitable[None]],
         closing: anyio.CapacityLimiter,
+        layer: Layer | None = None,
     ) -> None:
         self.id = name
         self.policy = policy
         self.image = ""
+        self.layer = layer
         self.up = anyio.Event()
         """Set when PID 1 is up, or when it is certain that it never will be."""
         self._control = PacketSocket(control)
@@ -276,7 +280,9 @@ class EmbeddedSandbox(Sandbox):
 
     def _take(self, kind: bytes, fields: list[bytes], descriptors: list[int]) -> None:
         if kind == b"R":
-            self._folders, descriptors[:] = Folders(descriptors[:-1], self._closing), descriptors[-1:]
+            own = OWN_ENTRIES if self.layer is None else _OWN_ENTRIES_OF_OVERLAY
+            folders = Folders(descriptors[:-1], self._closing, own_entries=own)
+            self._folders, descriptors[:] = folders, descriptors[-1:]
             if self.policy.network.mode == "open":
                 self.namespace = descriptors.pop()
             self.up.set()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from ...base.errors import EngineUnavailable
 from ...base.policy import Policy
-from ..base import Backend, Check, Sandbox, Zygote
+from ..base import Backend, Check, Layer, Sandbox, Zygote
 
 _TITLES = {"darwin": "macOS", "win32": "Windows"}
 
@@ -32,7 +32,9 @@ class UnsupportedSystem(Backend):
         return check("limits")
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
         raise self._unavailable
         yield
 

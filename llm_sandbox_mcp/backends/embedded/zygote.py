@@ -6,7 +6,10 @@ descriptor `CONTROL` is a socket to the launcher. Each packet's fields are separ
     the filter of the sandboxes, an array of struct sock_filter
     M modules...                                                    ->  R, or E reason
     F id disk limits rules shares...
-        + control socket, log, pipe, entrances of control groups    ->  P id  + its pidfd, or E reason id
+        + control socket, log, socket, entrances of control groups  ->  P id  + its pidfd, or E reason id
+
+Through its other socket, a fork is told `U count` as soon as it has its uid, with as many mounts of a layer, or `E
+reason` if it does not get its layer.
 
 A fork closes what is the launcher's and the zygote's, makes namespaces and mounts of its own, gives up all rights, and
 is under the filter of sandboxes before it reads the first byte of a session. Nothing of a session ever gets here.
@@ -36,6 +39,7 @@ _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE_PIDFD, _CLONE_NEWCGROUP = 0x1000, 0x2000000
 _NAMESPACES = 0x20000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
+_MOVE_MOUNT, _AT_FDCWD, _MOVE_MOUNT_F_EMPTY_PATH, _MNT_DETACH = 429, -100, 0x4, 0x2
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 4, 22, 23, 24
@@ -49,6 +53,8 @@ PLACES = {"/sandbox": "0755", "/home": "0755", "/tmp": "1777"}
 """The folders that code can write to, with their modes. World-readable: the server reads them from outside, and may not
 be root there."""
 FOLDERS = ("/home/figures", "/home/libraries")
+_STEP = "/dev/shm"
+"""Where a layer is mounted until its overlay is there."""
 TERMINALS = "newinstance,ptmxmode=0666,mode=0620,max=64"
 """Options of a sandbox's own pseudo-terminals, with the most that it can have."""
 SHM = 64 << 20
@@ -151,14 +157,14 @@ class _Zygote:
             os.setsid()
             for entrance in entrances:
                 os.write(entrance, b"0")
-            self._take_user(mapping)
+            layer = self._take_user(mapping)
+            self._mount(int(disk), shares, layer)
             os.dup2(sandbox, CONTROL)
             os.closerange(CONTROL + 1, _MOST_DESCRIPTORS * 4)
             control = socket.socket(fileno=CONTROL)
             control.set_inheritable(False)
             self._libc.unshare(_CLONE_NEWCGROUP)
             _raise_loopback()
-            self._mount(int(disk), shares)
             self._give_up_rights()
             self._init.serve(control, self._raised(limits), rules)
             os._exit(0)
@@ -173,19 +179,23 @@ class _Zygote:
         words = (word.partition("=") for word in limits.split(","))
         return ",".join(f"{name}={int(most) + self._data * (name == 'DATA')}" for name, _, most in words)
 
-    def _take_user(self, mapping: int) -> None:
-        """Waits until the user namespace has its uid; maps the zygote's own if it is told that there is no other."""
-        answer = os.read(mapping, 1)
-        if answer == b"0":
-            for name, text in (("setgroups", "deny"), ("uid_map", f"{UID} {UID} 1"), ("gid_map", f"{UID} {UID} 1")):
-                _write(f"/proc/self/{name}", text)
-        elif answer != b"1":
+    def _take_user(self, mapping: int) -> list[int]:
+        """Waits until the user namespace has its uid; returns the mounts of the layer, none if it has no layer."""
+        with socket.socket(fileno=os.dup(mapping)) as told:
+            packet, layer, _, _ = socket.recv_fds(told, _PACKET, len(PLACES))
+        if not packet:
             raise OSError("its user namespace got no uid")
+        kind, _, rest = packet.decode().partition(" ")
+        if kind != "U":
+            raise OSError(f"its files cannot be shared: {rest}")
+        if len(layer) != int(rest):
+            raise OSError("its files cannot be shared: too many descriptors are open")
         os.setresgid(UID, UID, UID)
         os.setresuid(UID, UID, UID)
         self._prctl(_PR_SET_DUMPABLE, 1)  # changing the uid has cleared it
+        return layer
 
-    def _mount(self, disk: int, shares: list[str]) -> None:
+    def _mount(self, disk: int, shares: list[str], layer: list[int]) -> None:
         """Covers every folder that is the zygote's own with one of the sandbox's."""
         self._cover("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
         for share in shares:
@@ -199,11 +209,29 @@ class _Zygote:
         for name in MASKED_FOLDERS:
             self._mask("/sandbox", f"/proc/{name}")  # that of the zygote is empty
         self._cover("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, TERMINALS)
-        self._cover("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={SHM},mode=1777")
         for place, mode in PLACES.items():
             self._cover("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={disk},mode={mode}")
+            if layer:
+                self._lay(layer.pop(0), place)
+        self._cover("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={SHM},mode=1777")
         for folder in FOLDERS:
-            os.mkdir(folder, 0o755)
+            if not os.path.lexists(folder):  # a layer has what its code has left there
+                os.mkdir(folder, 0o755)
+
+    def _lay(self, mount: int, place: str) -> None:
+        """Shows the files of a layer at a place, where what changes is written to what is mounted there."""
+        for name in ("upper", "work"):
+            os.mkdir(f"{place}/{name}")
+        os.chmod(f"{place}/upper", os.stat(place).st_mode & 0o7777)  # the place gets its mode
+        # The layer has no place of its own: for a moment, it is at one that is covered later. Only mounts that are in
+        # its own namespace can be named by a process that has no other rights.
+        empty_path = ctypes.c_char_p(b"")
+        if self._libc.syscall(_MOVE_MOUNT, mount, empty_path, _AT_FDCWD, _STEP.encode(), _MOVE_MOUNT_F_EMPTY_PATH):
+            raise OSError(f"cannot mount the layer of {place}: {os.strerror(ctypes.get_errno())}")
+        options = f"lowerdir={_STEP},upperdir={place}/upper,workdir={place}/work,userxattr,xino=on"
+        self._cover("overlay", place, "overlay", _MS_NOSUID | _MS_NODEV, options)
+        if self._libc.umount2(_STEP.encode(), _MNT_DETACH):
+            raise OSError(f"cannot unmount the layer of {place}: {os.strerror(ctypes.get_errno())}")
 
     def _mask(self, source: str, place: str) -> None:
         if os.path.lexists(place):

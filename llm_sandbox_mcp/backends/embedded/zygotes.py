@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -97,8 +98,7 @@ class Parents:
         for end in (log, written):  # a module that prints more than a pipe holds fails
             os.set_blocking(end, False)
         try:
-            if self.uids and self._mapper is None:
-                self._mapper = Mapper(self.uids)
+            mapper = self._started_mapper()
             with open(os.path.join(self._entry.stage, SECCOMP), "rb") as file:
                 code = file.read()
             pid = os.fork()
@@ -107,9 +107,8 @@ class Parents:
                 os.close(descriptor)
             raise
         if pid == 0:
-            namespace = self._mapper.namespace if self._mapper is not None else None
             own = self.uids[0] if self.uids else None
-            become_zygote(request["argv"], own, self._entry, theirs.fileno(), written, namespace)
+            become_zygote(request["argv"], own, self._entry, theirs.fileno(), written, mapper.namespace)
         theirs.close()
         os.close(written)
         with contextlib.suppress(PermissionError):  # the child was faster and is bubblewrap already
@@ -121,12 +120,12 @@ class Parents:
     def fork(self, request: Mapping[str, Any], control: int, log: int, group: Group | None) -> int:
         """Asks a zygote for a sandbox, which is there as soon as the zygote answers; `OSError` if that cannot be.
 
-        Returns the pipe through which the fork is told that it has its uid.
+        Returns the socket through which the fork is told that it has its uid.
         """
         parent = self._zygotes.get(request["zygote"])
         if parent is None or not self._children[parent.name].running:
             raise ProcessLookupError("its zygote has ended")
-        mapping, told = os.pipe()
+        mapping, told = (end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         try:
             counted = {**own_limits(), **uids.SHARED_LIMITS}
             single = ",".join([*_pairs(counted), request["single"]])
@@ -140,8 +139,44 @@ class Parents:
             os.close(mapping)
         return told
 
+    def change_layer(self, request: Mapping[str, Any]) -> None:
+        """Lets the mapper keep the files of a fork, or change what is kept of them; the server gets its answer."""
+        what, number, name = request["op"], request["number"], request["id"]
+        try:
+            if self._mapper is None:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            if what != "keep":
+                self._mapper.ask(what, number, name)
+                return
+            mounts = self._mounts_of(name)
+            try:
+                self._mapper.ask(what, number, name, [mounts])
+            finally:
+                os.close(mounts)
+        except OSError as error:
+            self._answer(number, error.errno or errno.EIO)
+
+    def _mounts_of(self, name: str) -> int:
+        """A descriptor of the mount namespace of a fork; `OSError` if it has ended.
+
+        The mapper cannot open it: for that, it would need the right to trace the fork.
+        """
+        fork = self._children.get(name)
+        pidfd = fork.pidfd if fork is not None else -1
+        mounts = os.open(f"/proc/{process_of(pidfd)}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        if has_ended(pidfd):  # another process may have its id
+            os.close(mounts)
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return mounts
+
+    def _answer(self, number: int, error: int) -> None:
+        self._send(event="changed", number=number, error=error)
+
     def handle(self, descriptor: int) -> None:
-        """Handles what is new with a zygote or a fork."""
+        """Handles what is new with the mapper, a zygote or a fork."""
+        if self._mapper is not None and descriptor == self._mapper.control.fileno():
+            self._hear_mapper(self._mapper)
+            return
         name = self._watched.get(descriptor, "")
         child, zygote = self._children.get(name), self._zygotes.get(name)
         if child is None:
@@ -158,13 +193,33 @@ class Parents:
             self.lose_mapper()
 
     def lose_mapper(self) -> None:
-        """Ends the zygotes whose forks cannot get a uid any more; the next ones get another mapper."""
+        """Ends the zygotes whose forks cannot get a uid any more; the next ones get another mapper, without layers."""
         if self._mapper is None:
             return
-        self._mapper.close()
-        self._mapper = None
+        lost, self._mapper = self._mapper, None
+        self._poll.unregister(lost.control.fileno())
+        lost.close()
+        self._send(event="unlayered")
+        for number in lost.asked:
+            self._answer(number, errno.EPIPE)
         for name in self._zygotes:
             self._children[name].end()
+
+    def _started_mapper(self) -> Mapper:
+        """The mapper, which is started if there is none."""
+        if self._mapper is None:
+            self._mapper = Mapper(self.uids)
+            self._poll.register(self._mapper.control.fileno(), select.POLLIN)
+        return self._mapper
+
+    def _hear_mapper(self, mapper: Mapper) -> None:
+        try:
+            answer = mapper.receive()
+        except OSError:
+            self.lose_mapper()
+            return
+        if answer is not None:
+            self._answer(*answer)
 
     def forget(self, name: str) -> None:
         """Closes the socket to a zygote that has ended; nothing for a child that is none."""
@@ -225,11 +280,8 @@ class Parents:
 
     def _give_uid(self, fork: Child) -> None:
         """Gives a fork its own uid; it goes on as soon as it has it, and ends if it gets none."""
-        if fork.uid is None:
-            with contextlib.suppress(BrokenPipeError):
-                os.write(fork.mapping, b"0")
-        elif self._mapper is not None and (process := process_of(fork.pidfd)) > 0:
-            self._mapper.map(process, fork.uid, fork.mapping)
+        if self._mapper is not None and (process := process_of(fork.pidfd)) > 0:
+            self._mapper.map(process, fork.uid, fork.mapping, fork.layer)
         os.close(fork.mapping)
         fork.mapping = -1
 

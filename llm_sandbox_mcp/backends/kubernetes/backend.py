@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from ...base.errors import EngineUnavailable, SandboxError, SandboxLost, StartFailed
 from ...base.policy import Network, Policy
 from ...base.results import OnProgress
-from ..base import Backend, Check, Sandbox, Surroundings, Zygote
+from ..base import Backend, Check, Layer, Sandbox, Surroundings, Zygote
 from ..containers.agent import AGENT, ALIAS_BYTES, pack_handlers
 from ..containers.removal import owned
 from ..containers.sandbox import FOLDERS
@@ -155,7 +155,9 @@ class PodBackend(Backend):
         return removed
 
     @asynccontextmanager
-    async def sandbox(self, policy: Policy, image: str = "", zygote: Zygote | None = None) -> AsyncIterator[Sandbox]:
+    async def sandbox(
+        self, policy: Policy, image: str = "", zygote: Zygote | None = None, layer: Layer | None = None
+    ) -> AsyncIterator[Sandbox]:
         api = await self.connected()
         (await self.limits()).must_not_be_missing()
         image = image or self.image_of("python")
