@@ -481,6 +481,10 @@ class Backend(ABC):
         """
         yield None
 
+    async def unshared(self) -> str:
+        """Why sandboxes cannot start with the files of another one, as soon as that is known; empty if they can."""
+        return f"{self.name} has no way to share them"
+
     async def unforked(self, zygote: Zygote) -> str:
         """Why sandboxes cannot be forks of a zygote, as soon as that is known; empty if they can, or none is a fork."""
         return ""

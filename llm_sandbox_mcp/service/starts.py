@@ -79,9 +79,7 @@ class Starts:
         except (BadState, UnknownState) as error:
             cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
             key = f"languages.{language}.start"
-            step = (
-                f"the operator can save one as {quoted(name)} with a profile without {key}, or name another one there"
-            )
+            step = f"the operator can save one as {quoted(self.names[language])} with a profile without {key}, or name another one there"
             raise BadState(cause, step) from error
         interpreters.ran.update(opened.kept)
         lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]

@@ -110,13 +110,19 @@ class EmbeddedBackend(Backend):
 
     async def _shared_row(self) -> list[Check]:
         """Whether sandboxes can share files, and if not, why; nothing where none is a fork, which has its own row."""
-        if self._zygotes is None or self._layers is None or await self._zygotes.obstacle():
+        if self._zygotes is None or await self._zygotes.obstacle():
             return []
-        if obstacle := await self._layers.obstacle():
+        if obstacle := await self.unshared():
             detail = f"off, so that each sandbox has a copy of its state's files: {obstacle}"
             return [Check(_SHARED_ROW, "degraded", detail, fix(obstacle))]
         detail = "on: sandboxes of one prepared state share its files, and each has its own changes"
         return [Check(_SHARED_ROW, "ok", detail)]
+
+    async def unshared(self) -> str:
+        await self._ready.wait()
+        if self._zygotes is None or self._layers is None:
+            return "sandboxes are no forks"
+        return await self._zygotes.obstacle() or await self._layers.obstacle()
 
     async def unforked(self, zygote: Zygote) -> str:
         zygotes = self._zygotes
