@@ -232,7 +232,7 @@ async def _start(language: Language, starts: Starts, backend: Backend, like: San
     try:
         async with backend.sandbox(like.policy, like.image) as sandbox:
             began = time.perf_counter()
-            notes = await starts.open(Interpreters(sandbox), language.name)
+            notes = (await starts.open(Interpreters(sandbox), language.name)).notes
             spent = (time.perf_counter() - began) * 1000
     except SandboxError as error:
         return [Check(row, "missing", *error.problem)]

@@ -12,6 +12,16 @@ from ..runs.interpreters import Interpreters
 from .plan import Member, Waiter
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A saved session that was opened in a sandbox."""
+
+    runs: int
+    """How many it had."""
+    notes: Sequence[Note]
+    """What there is to tell of it."""
+
+
 @dataclass(eq=False, slots=True)
 class Owned:
     """A member of the pool, with the things that its owner task holds."""
@@ -19,8 +29,8 @@ class Owned:
     member: Member
     interpreters: Interpreters | None = None
     """Those of its sandbox, once there is one."""
-    started: Sequence[Note] | None = None
-    """What there is to tell of the saved session that was opened in it; None if none was."""
+    started: Started | None = None
+    """The saved session that was opened in it, if one was."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     changed: anyio.Event = field(default_factory=anyio.Event)
     """Set when another task has changed the state of the member."""
@@ -63,7 +73,7 @@ class Lease:
         self.interpreters = owned.interpreters
         """Those that run already: none, or that of the requested language, and with a saved session all of its."""
         self.started = owned.started
-        """What there is to tell of the saved session that was opened in it; None if none was."""
+        """The saved session that was opened in it, if one was."""
         self._owned = owned
         self._release = release
 

@@ -9,7 +9,7 @@ import logging
 import math
 import statistics
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup
 from ..backends.base import Backend, Layer, Sandbox, Zygote
 from ..backends.room import Room
 from ..base.errors import CapacityReached, PoolTimeout, SandboxError, StartFailed, Unavailable
-from ..base.messages import Note
 from ..base.policy import Policy
 from ..base.results import OnProgress, PoolKey, PoolStatistics
 from ..base.units import format_duration
@@ -27,7 +26,7 @@ from ..profile.sections import PoolLimits
 from ..runs.interpreter import Interpreter
 from ..runs.interpreters import Interpreters
 from .demand import Demand
-from .leases import Lease, Owned, Request
+from .leases import Lease, Owned, Request, Started
 from .plan import Key, Member, Opening, Plan, State, Waiter, Wanted, plan
 from .preloads import Preloads
 
@@ -38,8 +37,8 @@ Attach = Callable[[Sandbox, str], AbstractAsyncContextManager[None]]
 """Gives a sandbox the network that its policy grants while a scope lasts. Before any code runs in it, it also gets the
 libraries that all sandboxes of its language have."""
 
-Start = Callable[[Interpreters, str, OnProgress | None], Awaitable[Sequence[Note]]]
-"""Opens the saved session from which those in a language start, in a sandbox; returns what there is to tell of it."""
+Start = Callable[[Interpreters, str, OnProgress | None], Awaitable[Started]]
+"""Opens the saved session from which those in a language start, in a sandbox."""
 
 WARM_UP = 60.0
 """Seconds for an interpreter to start."""
@@ -127,10 +126,10 @@ class Pool:
         self._waits.append(anyio.current_time() - request.since)
         return Lease(owned, self._release)
 
-    async def begin(self, lease: Lease, language: str, on_progress: OnProgress | None) -> Sequence[Note]:
+    async def begin(self, lease: Lease, language: str, on_progress: OnProgress | None) -> Started | None:
         """Opens the saved session that those in a language start from, if there is one, in a sandbox that is leased."""
         if self.start is None or language not in self.starting:
-            return ()
+            return None
         return await self.start(lease.interpreters, language, on_progress)
 
     @property

@@ -1,7 +1,7 @@
 """What a session is by value: written into a state, read from one into a new sandbox, or copied to another session."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -141,7 +141,7 @@ class Contents:
             created=datetime.now(UTC),
             version=__version__,
             language=session.language,
-            runs=session.runs,
+            runs=session.cells,
             interrupted=session.interrupted,
             untold=tuple(map(str, session.news.untold)),
             variables=variables.kept,
@@ -159,22 +159,30 @@ class Contents:
         sandbox: Sandbox,
         reader: Reader,
         on_progress: OnProgress | None,
+    ) -> Opened:
+        """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit."""
+        opened = await self.read_bare(session, sandbox, reader, on_progress)
+        notes = await self._read_artifacts(session, reader)
+        return replace(opened, notes=(*opened.notes, *notes))
+
+    async def read_bare(
+        self,
+        session: Session,
+        sandbox: Sandbox,
+        reader: Reader,
+        on_progress: OnProgress | None = None,
         missing: Sequence[Missing] | None = None,
     ) -> Opened:
-        """Reads a state into a new sandbox; raises `BadState` if it is damaged or does not fit.
-
-        `missing`: its files are there already, but for these.
-        """
+        """Reads a state without its artifacts; `missing`: its files are there already, but for these."""
         manifest = reader.manifest
         if missing is None:
             if on_progress is not None:
                 await on_progress(f"opening {manifest.name}: {manifest.files} files")
             missing = await self.unpack(sandbox, reader)
         opened = await self.use(session, sandbox, manifest, missing, on_progress)
-        notes = (*opened.notes, *await self._read_artifacts(session, reader))
         session.go_on(manifest.runs, opened.kept)
-        missing = (*manifest.missing, *opened.missing)
-        return Opened(session.id, session.language, opened.kept, manifest.files, missing, notes)
+        lost = (*manifest.missing, *opened.missing)
+        return Opened(session.id, session.language, opened.kept, manifest.files, lost, tuple(opened.notes))
 
     async def unpack(self, sandbox: Sandbox, reader: Reader) -> Sequence[Missing]:
         """Unpacks the files of a state, those with variables too, in a new sandbox; returns those that are missing.
@@ -213,7 +221,7 @@ class Contents:
             _, content = await self._store.read(session.id, artifact.name)
             await self._store.put(second, artifact.name, content)
         opened = await self._variables.open(second, new, variables.kept, on_progress)
-        second.go_on(session.runs, opened.kept)
+        second.go_on(session.cells, opened.kept)
         missing = (*variables.missing, *packed.missing, *lost, *opened.missing)
         return Opened(second.id, second.language, opened.kept, packed.files, missing, (*variables.notes, *opened.notes))
 

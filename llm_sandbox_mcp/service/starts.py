@@ -14,6 +14,7 @@ from ..base.messages import Note
 from ..base.principal import USER
 from ..base.results import Missing, OnProgress
 from ..base.text import one_line
+from ..pool.leases import Started
 from ..runs.interpreters import Interpreters
 from ..state.manifest import Manifest
 from ..state.streams import Reader
@@ -61,10 +62,8 @@ class Starts:
             for language in self.names:
                 self._tasks.start_soon(self._share, language)
 
-    async def open(
-        self, interpreters: Interpreters, language: str, on_progress: OnProgress | None = None
-    ) -> Sequence[Note]:
-        """Opens the one of a language in a new sandbox; returns what there is to tell of it.
+    async def open(self, interpreters: Interpreters, language: str, on_progress: OnProgress | None = None) -> Started:
+        """Opens the one of a language in a new sandbox.
 
         Raises `BadState` if it cannot be opened, and `StoreFailed`.
         """
@@ -78,14 +77,14 @@ class Starts:
             opened = await self._contents.use(interpreters, sandbox, manifest, missing, on_progress)
         except (BadState, UnknownState) as error:
             cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
-            key = f"languages.{language}.start"
-            step = f"the operator can save one as {quoted(self.names[language])} with a profile without {key}, or name another one there"
+            name, key = quoted(self.names[language]), f"languages.{language}.start"
+            step = f"the operator can save one as {name} with a profile without {key}, or name another one there"
             raise BadState(cause, step) from error
         interpreters.ran.update(opened.kept)
         lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]
         if (more := len(lost) - _NAMED) > 0:
             lost[_NAMED:] = [Note("not_kept", f"not kept: {more} more variables or files")]
-        return [*lost, *opened.notes]
+        return Started(manifest.runs, [*lost, *opened.notes])
 
     async def _unpack(self, sandbox: Sandbox, language: str) -> tuple[Manifest, Sequence[Missing]]:
         async with self._reading(language) as reader:

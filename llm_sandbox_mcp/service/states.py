@@ -65,7 +65,9 @@ class States:
             language, policy = self._contents.frame(reader.manifest)
             session = self._live.open(language, policy, caller, empty=True)
             try:
-                return await self._open(session, reader, on_progress)
+                async with session.exclusive():
+                    sandbox = await self._preparation.sandbox(session, self._languages[language], on_progress)
+                    return await self._contents.read(session, sandbox, reader, on_progress)
             except BaseException:
                 self._drop(session)
                 raise
@@ -73,9 +75,10 @@ class States:
     async def open_many(
         self, caller: Principal, name: str, count: int, on_progress: OnProgress | None = None
     ) -> Sequence[Opened]:
-        """Opens a saved session as so many new ones, or none if one of them cannot be opened; raises as `open` does.
+        """Opens a saved session as so many new ones, without its artifacts; raises as `open` does.
 
-        What is read of a small state is read once.
+        If one of them cannot be opened, none is. What is read of a small state is read once, and of a large one the
+        files are shared where that is possible.
         """
         _check_known(caller)
         if count < 1:
@@ -86,7 +89,7 @@ class States:
         async def open_one(session: Session, reader: Reader, shared: Shared | None, tasks: TaskGroup) -> None:
             try:
                 async with limiter:
-                    opened[session] = await self._open(session, reader, None, shared)
+                    opened[session] = await self._start(session, reader, shared)
             except SandboxError as error:
                 failed.append(error)
                 tasks.cancel_scope.cancel()
@@ -121,14 +124,12 @@ class States:
                     session.leave()
         return [opened[session] for session in sessions]
 
-    async def _open(
-        self, session: Session, reader: Reader, on_progress: OnProgress | None, shared: Shared | None = None
-    ) -> Opened:
+    async def _start(self, session: Session, reader: Reader, shared: Shared | None) -> Opened:
+        """Opens a saved session, but for its artifacts, in one of many."""
         async with session.exclusive():
-            language = self._languages[session.language]
-            sandbox = await self._preparation.sandbox(session, language, on_progress)
+            sandbox = await self._preparation.sandbox(session, self._languages[session.language], None)
             missing = shared.missing if shared is not None and sandbox.layer is shared.layer else None
-            return await self._contents.read(session, sandbox, reader, on_progress, missing)
+            return await self._contents.read_bare(session, sandbox, reader, None, missing)
 
     async def branch(self, caller: Principal, session_id: str, on_progress: OnProgress | None = None) -> Opened:
         """Opens a second session that starts where this one stands, with /tmp; both go on separately."""

@@ -107,6 +107,8 @@ class Session(InTurn):
         """Until when processes that the last use left running may use the processor."""
         self._counted = put_aside is None
         """Whether the next start of a sandbox is counted already; the first one is counted with the session."""
+        self._earlier = 0
+        """The runs of the saved session that it started from."""
         self._empty = empty
         self._layer = layer
         self._lease: Lease | None = None
@@ -119,6 +121,11 @@ class Session(InTurn):
     def has_sandbox(self) -> bool:
         """Whether the next use finds the sandbox of the last one."""
         return self._lease is not None and self._lease.sandbox.alive
+
+    @property
+    def cells(self) -> int:
+        """The number of its last run among all whose code it can have, also of those before it was saved and opened."""
+        return self._earlier + self.runs
 
     @property
     def has_state(self) -> bool:
@@ -227,10 +234,10 @@ class Session(InTurn):
 
     async def _start(self, lease: Lease, on_progress: OnProgress | None) -> None:
         """Opens the saved session that those in its language start from, unless that was done while it waited."""
-        notes, self._acting = lease.started, True
+        started, self._acting = lease.started, True
         try:
-            if notes is None:
-                notes = await self._pool.begin(lease, self.language, on_progress)
+            if started is None:
+                started = await self._pool.begin(lease, self.language, on_progress)
         except BaseException:
             loss = self.news.loss
             self.drop("it could not start from a saved session")
@@ -238,8 +245,10 @@ class Session(InTurn):
             raise
         finally:
             self._acting = False
-        for note in notes:
-            self.news.tell(note)
+        if started is not None:
+            self._earlier = started.runs
+            for note in started.notes:
+                self.news.tell(note)
 
     async def run(self, places: Places, request: RunRequest, limits: Policy) -> Ran:
         """Runs code in the interpreter of its language, within these limits: the session's own or lower ones.
@@ -261,7 +270,7 @@ class Session(InTurn):
 
         async def ask(interpreter: Interpreter) -> Outcome:
             async with cpu_bound(sandbox, before, limits, request.timeout, lambda: interpreter.stop("cpu_limit")):
-                return await self._ask(interpreter, request, self.runs)
+                return await self._ask(interpreter, request, self.cells)
 
         sent_at = anyio.current_time()
         outcome = await ask(interpreter)

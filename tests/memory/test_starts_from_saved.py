@@ -15,7 +15,7 @@ from llm_sandbox_mcp.base.messages import Note
 from llm_sandbox_mcp.base.policy import Policy
 from llm_sandbox_mcp.base.results import OnProgress, PoolStatistics
 from llm_sandbox_mcp.pool import pool as pools
-from llm_sandbox_mcp.pool.leases import Lease
+from llm_sandbox_mcp.pool.leases import Lease, Started
 from llm_sandbox_mcp.pool.pool import Pool
 from llm_sandbox_mcp.runs.interpreters import Interpreters
 from llm_sandbox_mcp.runs.requests import RunRequest
@@ -35,6 +35,7 @@ from .test_stock import zygote_of
 pytestmark = pytest.mark.anyio
 
 TOLD = Note("not_kept", "not kept: the variable s")
+STARTED = Started(7, [TOLD])
 
 
 class Starting:
@@ -54,9 +55,7 @@ class Starting:
         self.loaded: list[str] = []
         """What their interpreters had imported by then."""
 
-    async def __call__(
-        self, interpreters: Interpreters, language: str, on_progress: OnProgress | None
-    ) -> Sequence[Note]:
+    async def __call__(self, interpreters: Interpreters, language: str, on_progress: OnProgress | None) -> Started:
         self.begun.append(interpreters.sandbox.id)
         value = self.value
         interpreter = await interpreters.start(places_of(language))
@@ -69,7 +68,7 @@ class Starting:
         interpreters.ran.add(language)
         if self.ends:
             await interpreters.end(language)
-        return [TOLD]
+        return STARTED
 
 
 def asked(code: str) -> RunRequest:
@@ -113,7 +112,7 @@ async def test_a_saved_session_is_open_in_a_warm_sandbox_before_anyone_gets_it(
         starting.gate.set()
         await pool.until(one_warm)
         lease = await pool.acquire("python", POLICY)
-        assert (lease.sandbox.id, lease.started) == ("memory-1", [TOLD])
+        assert (lease.sandbox.id, lease.started) == ("memory-1", STARTED)
         assert (lease.interpreters.used, await start_of(lease)) == (("python",), "1")
         assert pool.statistics().hits == 1
         await pool.until(counts(1, 0, 1, 0))
@@ -126,10 +125,10 @@ async def test_a_request_for_which_nothing_waits_opens_the_saved_session_itself(
     async with opened_from(engine, starting) as pool:
         lease = await pool.acquire("python", POLICY)
         assert (lease.started, lease.interpreters.languages, starting.begun) == (None, (), [])
-        assert [*await pool.begin(lease, "python", None)] == [TOLD]
+        assert await pool.begin(lease, "python", None) == STARTED
         assert await start_of(lease) == "1"
         other = await pool.acquire("bash", POLICY)
-        assert [*await pool.begin(other, "bash", None)] == []
+        assert await pool.begin(other, "bash", None) is None
         assert (await start_of(other, "bash"), len(starting.begun)) == (None, 1)
 
 
@@ -152,7 +151,7 @@ async def test_a_request_that_comes_while_the_saved_session_is_opened_waits_for_
         starting.gate.set()
         await pool.until(lambda now: now.leased == 1)
         await turns(5)
-        assert [(lease.sandbox.id, lease.started) for lease in leases] == [("memory-1", [TOLD])]
+        assert [(lease.sandbox.id, lease.started) for lease in leases] == [("memory-1", STARTED)]
 
 
 async def test_a_warm_sandbox_has_an_interpreter_also_if_the_saved_session_has_ended_the_one_that_was_there(
@@ -165,7 +164,7 @@ async def test_a_warm_sandbox_has_an_interpreter_also_if_the_saved_session_has_e
         await anyio.sleep(100)
         assert (pool.statistics().failed, pool.statistics().last_error) == (0, "")
         lease = await pool.acquire("python", POLICY)
-        assert (lease.interpreters.languages, lease.started) == (("python",), [TOLD])
+        assert (lease.interpreters.languages, lease.started) == (("python",), STARTED)
         assert (pool.statistics().hits, lease.sandbox.id) == (1, "memory-1")
 
 
@@ -191,7 +190,7 @@ async def test_the_saved_session_is_opened_in_sandboxes_that_are_forks_with_the_
         for made in (1, 2, 3):
             await loaded(pool)
             lease = await pool.acquire("python", ROOMY)
-            assert (lease.started, await start_of(lease), lease.sandbox.id) == ([TOLD], "1", f"memory-{made}")
+            assert (lease.started, await start_of(lease), lease.sandbox.id) == (STARTED, "1", f"memory-{made}")
         assert starting.loaded[:3] == [f"{QUICK}\n"] * 3
 
 
@@ -224,7 +223,7 @@ async def test_a_saved_session_that_cannot_be_opened_is_tried_again_after_longer
         cold.release()
         starting.failure = None
         await pool.until(one_warm)
-        assert (await pool.acquire("python", POLICY)).started == [TOLD]
+        assert (await pool.acquire("python", POLICY)).started == STARTED
 
 
 async def test_a_request_that_waits_for_a_start_which_fails_gets_a_sandbox_of_its_own(
@@ -253,7 +252,7 @@ async def test_a_request_that_waits_for_a_start_which_fails_gets_a_sandbox_of_it
     ids=["empty", "no interpreter", "another language", "another language, empty"],
 )
 async def test_other_work_never_gets_a_sandbox_in_which_a_saved_session_is_open(
-    engine: MemoryBackend, starting: Starting, language: str, options: dict[str, bool]
+    engine: MemoryBackend, starting: Starting, language: str, options: dict[str, Any]
 ) -> None:
     async with opened_from(engine, starting, max=2) as pool:
         pool.keep_warm("python", POLICY)
