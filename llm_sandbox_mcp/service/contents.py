@@ -148,7 +148,7 @@ class Contents:
             files=packed.files,
             libraries=tuple(sorted({*packed.libraries, *(base.manifest.libraries if base is not None else ())})),
             missing=(*variables.missing, *packed.missing, *still_missing),
-            limits=_lowered(session.policy, self._policy),
+            limits=lowered(session.policy, self._policy),
             artifacts=tuple(artifacts),
             layers=tuple(layers),
         )
@@ -309,7 +309,7 @@ async def _pass_on(
     return packed, lost
 
 
-def _lowered(policy: Policy, widest: Policy) -> dict[str, float]:
+def lowered(policy: Policy, widest: Policy) -> dict[str, float]:
     """The limits of a policy that are lower than those of the profile."""
     return {name: getattr(policy, name) for name in LIMITS if getattr(policy, name) < getattr(widest, name)}
 

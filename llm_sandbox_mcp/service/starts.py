@@ -9,8 +9,18 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from ..backends.base import Layer, Sandbox
-from ..base.errors import BadState, SandboxError, StoreFailed, UnknownState, quoted
+from ..base.errors import (
+    BadState,
+    OutOfMemory,
+    PolicyDenied,
+    SandboxError,
+    SandboxLost,
+    StoreFailed,
+    UnknownState,
+    quoted,
+)
 from ..base.messages import Note
+from ..base.policy import Policy
 from ..base.principal import USER
 from ..base.results import Missing, OnProgress
 from ..base.text import one_line
@@ -18,7 +28,7 @@ from ..pool.leases import Started
 from ..runs.interpreters import Interpreters
 from ..state.manifest import Manifest
 from ..state.streams import Reader
-from .contents import Contents
+from .contents import Contents, lowered
 from .layers import Layers, Shared
 from .parts import Parts
 
@@ -75,16 +85,26 @@ class Starts:
                 shared = self._shared[sandbox.layer]
                 manifest, missing = shared.manifest, shared.missing
             opened = await self._contents.use(interpreters, sandbox, manifest, missing, on_progress)
-        except (BadState, UnknownState) as error:
-            cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
-            name, key = quoted(self.names[language]), f"languages.{language}.start"
-            step = f"the operator can save one as {name} with a profile without {key}, or name another one there"
-            raise BadState(cause, step) from error
+        except (BadState, UnknownState, PolicyDenied) as error:
+            raise self._refused(language, error, sandbox.policy) from error
+        except SandboxLost as error:
+            reported = await sandbox.loss() or error
+            if not isinstance(reported, OutOfMemory) and not (await sandbox.usage()).oom_kills:
+                raise reported from error
+            raise self._refused(language, OutOfMemory("there is not enough memory for it"), sandbox.policy) from error
         interpreters.ran.update(opened.kept)
         lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]
         if (more := len(lost) - _NAMED) > 0:
             lost[_NAMED:] = [Note("not_kept", f"not kept: {more} more variables or files")]
         return Started(manifest.runs, [*lost, *opened.notes])
+
+    def _refused(self, language: str, error: SandboxError, policy: Policy) -> BadState:
+        cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
+        name, key = quoted(self.names[language]), f"languages.{language}.start"
+        step = f"the operator can save one as {name} with a profile without {key}, or name another one there"
+        if lowered(policy, self._policy):
+            step = f"try again with no lower limits than the profile's; if that fails too, {step}"
+        return BadState(cause, step)
 
     async def _unpack(self, sandbox: Sandbox, language: str) -> tuple[Manifest, Sequence[Missing]]:
         async with self._reading(language) as reader:

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from ..aio.tasks import open_tasks
 from ..backends.base import Sandbox
-from ..base.errors import InvalidArgument, PolicyDenied, SandboxError, quoted
+from ..base.errors import InvalidArgument, PolicyDenied, quoted
 from ..base.principal import ANONYMOUS, Principal
 from ..base.results import OnProgress, Opened, SavedSession
 from ..sessions.session import Session
@@ -83,19 +83,18 @@ class States:
         _check_known(caller)
         if count < 1:
             raise InvalidArgument(f"count must be at least 1, not {count}")
-        sessions, opened, failed = list[Session](), dict[Session, Opened](), list[SandboxError]()
+        sessions, opened, failed = list[Session](), dict[Session, Opened](), list[Exception]()
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
         async def open_one(session: Session, reader: Reader, shared: Shared | None, tasks: TaskGroup) -> None:
             try:
                 async with limiter:
                     opened[session] = await self._start(session, reader, shared)
-            except SandboxError as error:
+                if on_progress is not None:
+                    await on_progress(f"opened {len(opened)} of {count}")
+            except Exception as error:  # it is raised below, unwrapped
                 failed.append(error)
                 tasks.cancel_scope.cancel()
-                return
-            if on_progress is not None:
-                await on_progress(f"opened {len(opened)} of {count}")
 
         async with AsyncExitStack() as scope:
             reader = await scope.enter_async_context(self._saved.reading(caller, name))

@@ -183,8 +183,8 @@ class Session(InTurn):
         """The session's sandbox; interpreters that ended since the last run are removed.
 
         If there is none, it gets a new one, warm or not, for the language, or for the language of the last use; or one
-        for the state that was put aside, which is opened in it. Raises `EngineUnavailable` as long as the engine that
-        was silent in the last run still is.
+        for the state that was put aside, or that sessions in its own language start from, which is opened in it. Raises
+        `EngineUnavailable` as long as the engine that was silent in the last run still is.
         """
         self._language = language or self._language
         for interpreter in self._interpreters or ():
@@ -203,7 +203,8 @@ class Session(InTurn):
             if not self._counted:
                 self._starts.take()
             self._counted = False
-            name = self._language if self.put_aside is None else self.language
+            own = self.put_aside is not None or self.language in self._pool.starting
+            name = self.language if own else self._language
             empty, self._empty = self._empty or self.put_aside is not None, False
             lease = await self._pool.acquire(name, self.policy, empty=empty, layer=self._layer)
             self._layer = None

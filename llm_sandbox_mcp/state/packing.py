@@ -221,6 +221,9 @@ async def unpack(sandbox: Sandbox, layers: Sequence[Content]) -> Sequence[Missin
             if full.disk or full.large:
                 most = f"{format_size(sandbox.policy.disk)} (limits.disk in the profile)"
                 raise BadState(f"the files do not fit: a folder can have {most}", "only the operator can raise it")
+            if (await sandbox.usage()).oom_kills:
+                most = f"{format_size(sandbox.policy.memory)} of memory (limits.memory in the profile)"
+                raise BadState(f"the files do not fit: a sandbox can have {most}", "only the operator can raise it")
             if done.exit_code > copying.KILLED or BROKEN in done.stderr:
                 cause = f"the files cannot be unpacked: {one_line(copying.first_line(done.stderr))}"
                 raise BadState(cause, _STEP_OPENING)

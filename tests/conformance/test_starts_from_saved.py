@@ -22,6 +22,7 @@ from tests.pools import one_warm
 
 from . import kept
 from .kept import put_aside, serving
+from .test_saved_sessions import INSTALLED
 
 pytestmark = pytest.mark.anyio
 
@@ -450,3 +451,61 @@ async def test_a_caller_that_leaves_while_several_are_opened_leaves_none(plain: 
                 async with sandboxes.open("geo", count=3):
                     await anyio.sleep_forever()
             await nothing_is_left(sandboxes)
+
+
+async def test_a_session_has_the_state_of_its_own_language_whatever_it_runs_first(
+    plain: Profile, profile: Profile
+) -> None:
+    await saved(plain, "x = 41\nopen('made', 'w').close()")
+    async with Sandboxes(changed(profile, pool={"min": 0})) as sandboxes, sandboxes.session() as session:
+        for _ in range(2):
+            assert (await session.run("ls", language="bash")).stdout.text == "made\n"
+            assert (await session.run("x")).result == "41"
+            await session.reset()
+
+
+async def test_a_state_that_does_not_fit_the_limits_that_a_caller_lowered_is_refused_with_this_step(
+    plain: Profile, profile: Profile
+) -> None:
+    await saved(plain, "import os\nwith open('large', 'wb') as file: file.write(os.urandom(12 << 20))")
+    async with Sandboxes(changed(profile, pool={"min": 0})) as sandboxes:
+        async with sandboxes.session(limits={"disk": 8 * MIB}) as session:
+            with pytest.raises(
+                BadState, match=r"do not fit.*8MiB.*; try again with no lower limits than the profile's"
+            ):
+                await session.run("1")
+        assert (await sandboxes.run("len(open('large', 'rb').read())")).result == str(12 << 20)
+
+
+@pytest.mark.parametrize("backend_name", ["embedded"])
+@pytest.mark.parametrize("memory", [12, 16])
+async def test_a_state_that_does_not_fit_into_the_memory_is_refused_with_this_cause(
+    plain: Profile, profile: Profile, memory: int
+) -> None:
+    await saved(plain, "import os\nwith open('large', 'wb') as file: file.write(os.urandom(12 << 20))")
+    async with (
+        Sandboxes(changed(profile, pool={"min": 0})) as sandboxes,
+        sandboxes.session(limits={"memory": memory * MIB}) as session,
+    ):
+        with pytest.raises(BadState, match=r"start from a saved one, .* memory"):
+            await session.run("1")
+
+
+async def test_a_state_with_a_library_that_is_denied_now_is_refused_by_name(plain: Profile, profile: Profile) -> None:
+    await saved(plain, INSTALLED)
+    async with Sandboxes(changed(profile, languages={"python": {"start": "geo", "deny": ("evil",)}})) as sandboxes:
+        with pytest.raises(BadState, match=r"sessions of python start from a saved one, .*'evil' '1\.0' was installed"):
+            await sandboxes.run("1")
+
+
+async def test_an_error_in_who_is_told_of_many_that_open_is_raised_as_it_is_and_leaves_none(plain: Profile) -> None:
+    async def on_progress(text: str) -> None:
+        raise ZeroDivisionError(text)
+
+    await saved(plain, "x = 41")
+    async with Sandboxes(changed(plain, pool={"min": 0})) as sandboxes:
+        with pytest.raises(ZeroDivisionError, match="opened 1 of 3"):
+            async with sandboxes.open("geo", count=3, on_progress=on_progress):
+                pass
+        assert sandboxes.service.sessions.list() == ()
+        await sandboxes.service.pool_until(lambda pool: not pool.leased + pool.warming + pool.closing)
