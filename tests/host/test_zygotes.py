@@ -4,8 +4,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,29 +12,17 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from llm_sandbox_mcp.backends.base import Check, Sandbox, Zygote
 from llm_sandbox_mcp.backends.embedded.backend import EmbeddedBackend
 from llm_sandbox_mcp.backends.embedded.forking import BARE
 from llm_sandbox_mcp.backends.layout import PATH
 from llm_sandbox_mcp.base.errors import SandboxLost
-from llm_sandbox_mcp.languages.languages import load_languages
-from llm_sandbox_mcp.languages.places import Places
-from llm_sandbox_mcp.profile.profile import Profile
-from llm_sandbox_mcp.runs.interpreter import start_interpreter
-from llm_sandbox_mcp.runs.requests import RunRequest
 from llm_sandbox_mcp.testing.asking import execute, open_session
-from llm_sandbox_mcp.testing.profiles import host_folder, small_profile
 from llm_sandbox_mcp.wiring import open_service
-from tests.engines import need
+
+from .forks import LANGUAGES, mapper, of_python, opened, profile, row, settled, value, waiting
+from .forks import folder as folder
 
 pytestmark = pytest.mark.anyio
-
-LANGUAGES = load_languages()
-PYTHON = Places(LANGUAGES["python"])
-RUNNER = PYTHON.language.handler.runner
-PATIENCE = 60
-"""Seconds, ten times what the slowest of these waits takes."""
-
 
 LISTS = {
     "python": "import os\nfor n in os.listdir('/proc/self/fd'): print(n, os.path.realpath(f'/proc/self/fd/{n}'))",
@@ -81,68 +68,6 @@ LISTS = {
     """,
 }
 """Code that prints each descriptor of its own process, and where it leads."""
-
-
-@pytest.fixture
-async def folder() -> AsyncIterator[Path]:
-    await need("embedded")
-    with host_folder() as folder, anyio.fail_after(PATIENCE):
-        yield folder
-
-
-@asynccontextmanager
-async def opened(folder: Path, **embedded: object) -> AsyncIterator[EmbeddedBackend]:
-    async with open_service(profile(folder, **embedded)) as service:
-        assert isinstance(service.backend, EmbeddedBackend)
-        await service.backend.probe()
-        yield service.backend
-
-
-def profile(folder: Path, **embedded: object) -> Profile:
-    return small_profile("embedded", folder, embedded=embedded)
-
-
-def of_python(*modules: str) -> Zygote:
-    assert RUNNER is not None
-    return Zygote(tuple(PYTHON.argv(RUNNER.argv)), tuple(PYTHON.env(PATH).items()), modules)
-
-
-async def row(backend: EmbeddedBackend) -> Check:
-    return next(row for row in await backend.probe() if row.name == "zygotes")
-
-
-async def value(sandbox: Sandbox, code: str) -> str:
-    """What an expression is in a new interpreter of a sandbox."""
-    interpreter = await start_interpreter(sandbox, PYTHON)
-    outcome = await interpreter.run(RunRequest(code, timeout=20, output=10_000, grace=1), cell=1)
-    assert outcome.report is not None and outcome.report.exit_code == 0, outcome
-    return str(outcome.report.result)
-
-
-async def settled(backend: EmbeddedBackend, zygote: Zygote) -> bool:
-    """Whether sandboxes can be forks of a zygote, once that is known."""
-    assert backend._zygotes is not None
-    return await backend._zygotes.settled(zygote)
-
-
-def waiting() -> list[int]:
-    """The processes that wait to be forked, without the bubblewraps that have started them."""
-    found, below = [], [os.getpid()]
-    for pid in below:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children, command = _children(pid), _command(pid)
-            found += children if "bwrap" in command and "/opt/zygote.py" in command else []
-            below += children
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    tasks = [*Path(f"/proc/{pid}/task").iterdir()]
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 @pytest.mark.parametrize("language", LISTS)
@@ -216,14 +141,11 @@ async def test_a_zygote_that_is_killed_ends_its_sandboxes_and_the_next_ones_are_
         assert (await row(backend)).state == "ok"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="without uids of their own, there is no such process")
 async def test_where_nothing_gives_uids_any_more_sandboxes_are_forks_again_soon(folder: Path) -> None:
     policy = profile(folder).policy()
     async with opened(folder) as backend:
         (zygote,) = waiting()
-        (launcher,) = (pid for pid in _children(os.getpid()) if "launcher" in _command(pid))
-        (mapper,) = (pid for pid in _children(launcher) if "launcher" in _command(pid))
-        os.kill(mapper, signal.SIGKILL)
+        os.kill(mapper(), signal.SIGKILL)
         while Path(f"/proc/{zygote}").exists():
             async with backend.sandbox(policy) as sandbox:
                 assert (await sandbox.run(["true"], {"PATH": PATH})).exit_code == 0

@@ -197,7 +197,8 @@ class EmbeddedBackend(Backend):
             counts = await launcher.usage(name)
             return launched.counts if launched is not None and launched.exited.is_set() else counts
 
-        sandbox = EmbeddedSandbox(name, policy, ours, usage, lambda: launcher.kill(name), self._closing, layer)
+        kill, forked = partial(launcher.kill, name), bool(parent)
+        sandbox = EmbeddedSandbox(name, policy, ours, usage, kill, self._closing, forked=forked, layer=layer)
         try:
             with theirs:
                 if parent:

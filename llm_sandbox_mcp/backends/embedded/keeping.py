@@ -67,7 +67,6 @@ class EmbeddedLayer(Layer):
 
     async def drop(self) -> None:
         """Lets the launcher forget the files, which exist as long as a sandbox has them."""
-        self.launcher.layers.discard(self.name)
         with anyio.CancelScope(shield=True), anyio.move_on_after(_DROP):
             await self.launcher.change_layer("drop", self.name)
 
@@ -101,8 +100,9 @@ class Layers:
     @asynccontextmanager
     async def kept(self, sandbox: Sandbox) -> AsyncIterator[EmbeddedLayer | None]:
         """As `Backend.kept`."""
-        # Files of an overlay could not be given to another uid.
-        if not isinstance(sandbox, EmbeddedSandbox) or sandbox.layer is not None or await self.obstacle():
+        # The mapper has no rights over the mounts of what is no fork. Files of an overlay cannot get another owner.
+        suited = isinstance(sandbox, EmbeddedSandbox) and sandbox.forked and sandbox.layer is None
+        if not isinstance(sandbox, EmbeddedSandbox) or not suited or await self.obstacle():
             yield None
             return
         async with self._keeping(sandbox) as (layer, reason):
@@ -134,7 +134,6 @@ class Layers:
         await sandbox.close()  # what this process has open of the files would keep them beyond the layer
         if number := await self._freeze(sandbox.id):
             return f"they cannot be made read-only: {os.strerror(number)}"
-        self._launcher.layers.add(sandbox.id)
         return ""
 
     async def _freeze(self, name: str) -> int:

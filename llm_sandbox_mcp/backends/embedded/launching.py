@@ -59,8 +59,12 @@ class Launched:
 
 
 @dataclass(slots=True)
-class _Answer:
-    there: anyio.Event = field(default_factory=anyio.Event)
+class _Change:
+    """Something that is done with a layer."""
+
+    what: Literal["keep", "freeze", "drop"]
+    layer: str
+    done: anyio.Event = field(default_factory=anyio.Event)
     error: int = errno.EPIPE
     """An errno; this one if the launcher ends before it answers."""
 
@@ -73,7 +77,7 @@ class LauncherClient:
         self._launched: dict[str, Launched] = {}
         self._ready = anyio.Event()
         self._numbers = itertools.count(1)
-        self._answers: dict[int, _Answer] = {}
+        self._changes: dict[int, _Change] = {}
         self.layers = set[str]()
         """The ids of sandboxes that have ended and with whose files others can start."""
         self.cgroups = 0
@@ -150,15 +154,17 @@ class LauncherClient:
     async def change_layer(self, what: Literal["keep", "freeze", "drop"], name: str) -> int:
         """Lets the launcher keep the files of a sandbox; or make them read-only, after its end, so that others can
         start with them; or forget them. Returns an errno, or 0."""
-        number, answer = next(self._numbers), _Answer()
-        self._answers[number] = answer
+        if what == "drop":
+            self.layers.discard(name)
+        number, change = next(self._numbers), _Change(what, name)
+        self._changes[number] = change
         try:
             with contextlib.suppress(EngineUnavailable):
                 await self._send({"op": what, "id": name, "number": number})
-                await answer.there.wait()
+                await change.done.wait()
         finally:
-            del self._answers[number]
-        return answer.error
+            del self._changes[number]
+        return change.error
 
     async def ended(self, name: str) -> None:
         """Returns once a sandbox or a zygote has ended."""
@@ -230,8 +236,8 @@ class LauncherClient:
             self._ready.set()
             for launched in self._launched.values():
                 launched.end()
-            for answer in self._answers.values():
-                answer.there.set()
+            for change in self._changes.values():
+                change.done.set()
 
     def close(self) -> None:
         """Closes the control socket, which ends the launcher and all its sandboxes."""
@@ -258,9 +264,11 @@ class LauncherClient:
                 launched.reason = event["reason"]
                 launched.heard.set()
             case "changed":
-                if (answer := self._answers.get(event["number"])) is not None:  # else nobody waits for it any more
-                    answer.error = event["error"]
-                    answer.there.set()
+                if (change := self._changes.get(event["number"])) is not None:  # else nobody waits for it any more
+                    change.error = event["error"]
+                    if change.what == "freeze" and not change.error:
+                        self.layers.add(change.layer)  # not later: the next event may be that it is lost
+                    change.done.set()
             case "unlayered":
                 self.layers.clear()
             case "disconnected":

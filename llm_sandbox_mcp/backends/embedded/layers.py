@@ -20,13 +20,13 @@ _FOR_FORKS = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_N
 
 
 class Layers:
-    """What is kept. Each method raises OSError."""
+    """What is kept, by the ids of layers. Methods raise OSError."""
 
     def __init__(self) -> None:
         self._own = -1
         """A descriptor of the mount namespace of this process, once it has its own."""
         self._frozen: dict[str, bool] = {}
-        """Whether forks can have them."""
+        """What is kept, and whether forks can have it."""
 
     def keep(self, layer: str, mounts: int) -> None:
         """Keeps the folders of the fork with this mount namespace."""
@@ -47,30 +47,32 @@ class Layers:
 
         To be called when all processes of the fork have ended: files that change below an overlay break it.
         """
-        self._find(layer)
         for place in PLACES:
             libc.make_read_only(_kept(layer, place))
         self._frozen[layer] = True
 
-    def forget(self, layer: str) -> None:
-        """From now on, no fork can have a layer."""
-        self._find(layer)
-        del self._frozen[layer]
+    def forget(self, layer: str) -> bool:
+        """From now on, no fork can have a layer. Returns whether there is something to remove."""
+        return self._frozen.pop(layer, None) is not None
 
     def remove(self, layer: str) -> None:
-        """Removes what is kept of a layer that was forgotten before; takes long if nobody else has these files."""
-        for place in PLACES:
-            with contextlib.suppress(FileNotFoundError):  # keeping them has failed halfway
-                with contextlib.suppress(OSError):  # the same; else the folder cannot be removed
-                    libc.unmount(_kept(layer, place))
-                os.rmdir(_kept(layer, place))
+        """Removes what is kept of a layer that was forgotten before; takes long if nobody else has these files.
+
+        If keeping it had failed halfway, there are folders without mounts, and some are missing.
+        """
+        for name in os.listdir(_kept(layer)):
+            folder = _kept(layer, f"/{name}")
+            with contextlib.suppress(OSError):  # of a mount that stays, the folder cannot be removed
+                libc.unmount(folder)
+            os.rmdir(folder)
         os.rmdir(_kept(layer))
 
     def of_fork(self, layer: str, users: int = -1) -> list[int]:
         """Mounts of a layer for a fork, which the caller closes; `users` is the fork's user namespace, if it has
         another uid than the one that made the files."""
-        if not self._find(layer):
-            raise BlockingIOError(errno.EAGAIN, "their sandbox has not ended")
+        # Looked up here: where a mount is missing, there could be an empty folder of this process.
+        if not self._frozen.get(layer):
+            raise FileNotFoundError(errno.ENOENT, "they are not kept any more")
         copies = list[int]()
         try:
             for place in PLACES:
@@ -83,12 +85,6 @@ class Layers:
             _close(copies)
             raise
         return copies
-
-    def _find(self, layer: str) -> bool:
-        """Looked up here, and not among the mounts: where one is missing would be an empty folder of this process."""
-        if layer not in self._frozen:
-            raise FileNotFoundError(errno.ENOENT, "they are not kept any more")
-        return self._frozen[layer]
 
     def _copy(self, mounts: int, copies: list[int]) -> None:
         """Enters the mount namespace of a fork, where it does no more than this: code has made all that is below."""

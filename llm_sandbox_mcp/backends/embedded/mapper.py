@@ -19,6 +19,7 @@ import os
 import resource
 import signal
 import socket
+from functools import partial
 
 from .. import libc
 from . import zygote
@@ -27,7 +28,7 @@ from .layers import Layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _FIRST = 2000
 """The first uid of sandboxes in the mapper's namespace; the zygotes themselves have `zygote.UID`."""
@@ -137,58 +138,69 @@ def _serve(own: int | None, control: int, entered: int) -> None:
 
 
 def _map(layers: Layers, words: Sequence[str], mapping: int) -> None:
-    """Does what a request for a fork says, and tells the fork."""
+    """Gives a fork its uid and its layer, as a request says."""
     _, process, uid, layer = words
-    mounts, answer = list[int](), b"U 0"
-    told = socket.socket(fileno=os.dup(mapping))
-    try:
-        # Before the mounts, which take over the ids of the namespace as they are then.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(mapping)) as told:
+        # The fork has ended if this fails; else it sees the socket close.
         _write(f"/proc/{process}/setgroups", "deny")
         for file in ("uid_map", "gid_map"):
             _write(f"/proc/{process}/{file}", f"{zygote.UID} {uid} 1")
         if layer:
-            mounts, answer = _mounts(process, int(uid), layer, layers)
-        socket.send_fds(told, [answer], mounts)
-    except OSError:
-        pass  # the fork has ended; else it sees the socket close
+            _share(layers, layer, process, int(uid), told)
+        else:
+            told.send(b"U 0")
+
+
+def _share(layers: Layers, layer: str, process: str, uid: int, told: socket.socket) -> None:
+    """Gives a fork the mounts of a layer. It has its uid by now: mounts take over the ids of its namespace as they are
+    at this time."""
+    mounts = list[int]()
+    try:
+        if uid == zygote.UID:
+            mounts += layers.of_fork(layer)
+        else:
+            with open(f"/proc/{process}/ns/user", "rb") as users:
+                mounts += layers.of_fork(layer, users.fileno())
+        socket.send_fds(told, [f"U {len(mounts)}".encode()], mounts)
+    except OSError as error:
+        told.send(f"E {error.strerror}".encode())
     finally:
-        told.close()
         for mount in mounts:
             os.close(mount)
 
 
-def _mounts(process: str, uid: int, layer: str, layers: Layers) -> tuple[list[int], bytes]:
-    """The mounts of a layer for a fork, and what the fork is told."""
-    try:
-        if uid == zygote.UID:
-            mounts = layers.of_fork(layer)
-        else:
-            with open(f"/proc/{process}/ns/user", "rb") as users:
-                mounts = layers.of_fork(layer, users.fileno())
-    except OSError as error:
-        return [], f"E {error.strerror}".encode()
-    return mounts, b"U %d" % len(mounts)
-
-
 def _change(requests: socket.socket, layers: Layers, words: Sequence[str], descriptors: Sequence[int]) -> None:
-    """Does what a request says with a layer, and answers."""
+    """Does with a layer what a request says, and answers."""
     what, number, layer = words
+    if what == "keep":
+        _answer(requests, number, partial(layers.keep, layer, *descriptors))
+    elif what == "freeze":
+        _answer(requests, number, partial(layers.freeze, layer))
+    elif layers.forget(layer):
+        _apart(partial(_answer, requests, number, partial(layers.remove, layer)))
+    else:
+        _answer(requests, number, lambda: None)
+
+
+def _answer(requests: socket.socket, number: str, change: Callable[[], None]) -> None:
     failed = 0
     try:
-        if what == "keep":
-            layers.keep(layer, *descriptors)
-        elif what == "freeze":
-            layers.freeze(layer)
-        else:
-            layers.forget(layer)
-            if os.fork():  # the other process answers: to free many files takes long, and forks wait for their uid
-                return
-            with to_the_end(quiet=True):
-                layers.remove(layer)
-                requests.send(f"{number} 0".encode())
+        change()
     except OSError as error:
         failed = error.errno or errno.EIO
     requests.send(f"{number} {failed}".encode())
+
+
+def _apart(work: Callable[[], None]) -> None:
+    """Works in another process, if there can be one: to free many files takes long, and forks wait for their uid."""
+    try:
+        pid = os.fork()
+    except OSError:
+        work()
+        return
+    if pid == 0:
+        with to_the_end(quiet=True):
+            work()
 
 
 def unbind() -> None:

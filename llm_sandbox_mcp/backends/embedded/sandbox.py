@@ -113,12 +113,16 @@ class EmbeddedSandbox(Sandbox):
         usage: Callable[[], Awaitable[Usage]],
         kill: Callable[[], Awaitable[None]],
         closing: anyio.CapacityLimiter,
+        *,
+        forked: bool = False,
         layer: Layer | None = None,
     ) -> None:
         self.id = name
         self.policy = policy
         self.image = ""
         self.layer = layer
+        self.forked = forked
+        """Whether it is a fork of a zygote."""
         self.up = anyio.Event()
         """Set when PID 1 is up, or when it is certain that it never will be."""
         self._control = PacketSocket(control)
