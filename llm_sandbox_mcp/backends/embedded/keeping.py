@@ -101,8 +101,10 @@ class Layers:
     async def kept(self, sandbox: Sandbox) -> AsyncIterator[EmbeddedLayer | None]:
         """As `Backend.kept`."""
         # The mapper has no rights over the mounts of what is no fork. Files of an overlay cannot get another owner.
-        suited = isinstance(sandbox, EmbeddedSandbox) and sandbox.forked and sandbox.layer is None
-        if not isinstance(sandbox, EmbeddedSandbox) or not suited or await self.obstacle():
+        if not isinstance(sandbox, EmbeddedSandbox) or not sandbox.forked or sandbox.layer is not None:
+            yield None
+            return
+        if await self.obstacle():
             yield None
             return
         async with self._keeping(sandbox) as (layer, reason):
@@ -147,8 +149,10 @@ class Layers:
     async def _try_out(self) -> None:
         try:
             self._obstacle = await self._trial()
-        except (SandboxError, OSError) as error:
-            self._obstacle = error.cause if isinstance(error, SandboxError) else str(error)
+        except SandboxError as error:
+            self._obstacle = error.cause
+        except OSError as error:  # there are too few descriptors
+            self._obstacle = str(error)
         finally:
             self._tried.set()
 

@@ -47,6 +47,8 @@ class Layers:
 
         To be called when all processes of the fork have ended: files that change below an overlay break it.
         """
+        if layer not in self._frozen:
+            raise _gone()
         for place in PLACES:
             libc.make_read_only(_kept(layer, place))
         self._frozen[layer] = True
@@ -72,7 +74,7 @@ class Layers:
         another uid than the one that made the files."""
         # Looked up here: where a mount is missing, there could be an empty folder of this process.
         if not self._frozen.get(layer):
-            raise FileNotFoundError(errno.ENOENT, "they are not kept any more")
+            raise _gone()
         copies = list[int]()
         try:
             for place in PLACES:
@@ -110,6 +112,10 @@ def _own_mounts() -> int:
     libc.unshare(libc.CLONE_NEWNS)
     libc.mount("tmpfs", _KEPT, "tmpfs", libc.MS_NOSUID, "size=1m,mode=0700")
     return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _gone() -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "they are not kept any more")
 
 
 def _kept(layer: str, place: str = "") -> str:

@@ -181,7 +181,7 @@ class _Zygote:
 
     def _take_user(self, mapping: int) -> list[int]:
         """Waits until the user namespace has its uid; returns the mounts of the layer, none if it has no layer."""
-        with socket.socket(fileno=os.dup(mapping)) as told:
+        with socket.socket(fileno=mapping) as told:
             packet, layer, _, _ = socket.recv_fds(told, _PACKET, len(PLACES))
         if not packet:
             raise OSError("its user namespace got no uid")
