@@ -84,7 +84,7 @@ for language; do
 done
 rm -f -- "$folder/known"
 """
-_TAKE_REPORT = 'cat -- "$1" && exec rm -rf -- "$2"'
+_TAKE_REPORT = '[ -f "$1" ] && cat -- "$1" && exec rm -rf -- "$2"'
 _UNPACK = """\
 cd / || exit 1
 modes=$1.modes

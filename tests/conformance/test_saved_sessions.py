@@ -265,6 +265,26 @@ async def test_a_forged_report_is_bounded_and_printable(sandboxes: Sandboxes) ->
     assert all(str(one).isprintable() and len(str(one)) < 700 for one in saved.missing)
 
 
+PIPE = """
+class Pipe:
+    def __reduce__(self):
+        code = "__import__('os').mkfifo('/tmp/.sandbox-state/python/report'), __import__('os')._exit(0)"
+        return eval, (code,)
+pipe = Pipe()
+x = 41
+"""
+
+
+async def test_a_report_that_code_has_replaced_by_a_pipe_is_not_waited_for(sandboxes: Sandboxes) -> None:
+    async with sandboxes.session() as session:
+        assert (await session.run(PIPE)).status == "ok"
+        await session.save("geo")
+    async with sandboxes.open("geo") as again:
+        assert again.opened is not None
+        assert [one.name for one in again.opened.missing] == ["pipe"]
+        assert (await again.run("x")).result == "41"
+
+
 INSTALLED = """
 import os
 os.makedirs(folder := os.path.join(os.environ["SANDBOX_LIBRARIES"], "evil-1.0.dist-info"))
