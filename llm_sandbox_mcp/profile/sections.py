@@ -274,7 +274,10 @@ def _module(name: str) -> str:
 
 def _saved_name(name: str) -> str:
     if name and not SAVED_NAME.fullmatch(name):
-        raise ValueError("is not the name of a saved session")
+        raise ValueError(
+            f"{name!r} cannot be the name of a saved session: use 1 to 100 ASCII letters, digits, spaces, dots, "
+            "hyphens and underscores; begin with a letter or digit"
+        )
     return name
 
 

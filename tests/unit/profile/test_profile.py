@@ -128,6 +128,12 @@ def test_a_mistake_is_reported_with_file_and_key(tmp_path: Path, key: str, value
     assert "\n" not in message and "pydantic" not in message
 
 
+def test_the_name_of_no_saved_session_is_a_mistake_that_says_what_a_name_is(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[languages.python]\nstart = '../x'\n")
+    with pytest.raises(ProfileError, match=r"python\.start: '\.\./x' cannot be .*: use 1 to 100 ASCII letters"):
+        load_profile(str(tmp_path / "own.toml"))
+
+
 @pytest.mark.parametrize("text", ["[limits", "x = ", "\ufeff[[", "a = 1\na = 2"])
 def test_text_that_is_not_toml_is_reported_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "own.toml"
