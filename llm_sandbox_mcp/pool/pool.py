@@ -138,8 +138,17 @@ class Pool:
         return self._backend.bottleneck
 
     @property
+    def most(self) -> tuple[int, str]:
+        """The maximum number of sandboxes, and the step that raises it; those that exceed `pool.max` for a request do
+        not count."""
+        room = self.room
+        if room.sandboxes < self._limits.max or self._limits.exhaustion == "temporary":
+            return room.sandboxes, f"make room for more on the server: {room.step}"
+        return self._most
+
+    @property
     def _most(self) -> tuple[int, str]:
-        """The maximum number of sandboxes, and the step that raises it."""
+        """The number of sandboxes beyond which requests wait, and the step that raises it."""
         room = self.room
         if room.sandboxes < self._limits.max:
             return room.sandboxes, f"make room for more on the server: {room.step}"

@@ -189,7 +189,12 @@ class Contents:
 
         Raises `BadState` if it is damaged or does not fit.
         """
-        return await packing.unpack(sandbox, [partial(reader.section, layer) for layer in reader.manifest.layers])
+        manifest, most = reader.manifest, sandbox.policy.files
+        missing = await packing.unpack(sandbox, [partial(reader.section, layer) for layer in manifest.layers])
+        if manifest.files > most and (await sandbox.fullness(thorough=True)).entries > most:
+            cause = f"the files do not fit: a folder can have {most} (limits.files in the profile)"
+            raise BadState(cause, "only the operator can raise it")
+        return missing
 
     async def use(
         self,

@@ -96,6 +96,14 @@ class States:
                 failed.append(error)
                 tasks.cancel_scope.cancel()
 
+        async def drop_unless_opened() -> None:
+            """So that nobody waits for code to stop whose state nobody needs any more."""
+            try:
+                await anyio.sleep_forever()
+            finally:
+                for session in sessions if len(opened) < count else ():
+                    self._drop(session)
+
         async with AsyncExitStack() as scope:
             reader = await scope.enter_async_context(self._saved.reading(caller, name))
             language, policy = self._contents.frame(reader.manifest)
@@ -109,9 +117,12 @@ class States:
                     sessions.append(self._live.open(language, policy, caller, empty=True, layer=layer))
                     sessions[-1].join()  # otherwise it would make room for the next one
                 reader.share()
-                async with open_tasks() as tasks:
-                    for session in sessions:
-                        tasks.start_soon(open_one, session, reader, shared, tasks)
+                async with open_tasks() as watching:
+                    watching.start_soon(drop_unless_opened)
+                    async with open_tasks() as tasks:
+                        for session in sessions:
+                            tasks.start_soon(open_one, session, reader, shared, tasks)
+                    watching.cancel_scope.cancel()
                 if failed:
                     raise failed[0]
             except BaseException:

@@ -110,11 +110,11 @@ class LiveSessions:
 
     def check_room(self, number: int) -> None:
         """Raises `CapacityReached` if so many sessions cannot be opened now, even if idle ones make room."""
-        room, busy = self._pool.room, sum(session.busy for session in self._live.values())
-        most = min(self._limits.max, room.sandboxes)
+        busy, (sandboxes, step) = sum(session.busy for session in self._live.values()), self._pool.most
+        most = min(self._limits.max, sandboxes)
         if number > most - busy:
             cause = f"{number} sessions cannot be opened: {most} can be open at once, and {busy} of them are busy"
-            raise CapacityReached(cause, _more(self._limits.max, room))
+            raise CapacityReached(cause, step if sandboxes < self._limits.max else "raise sessions.max in the profile")
 
     def get(self, session_id: str) -> Session:
         """The live session of that id, or `UnknownSession`."""
@@ -219,15 +219,8 @@ def longest_idle(sessions: Sequence[Session]) -> Session | None:
 
 def _full(most: int, room: Room, how: str) -> CapacityReached:
     if most <= room.sandboxes:
-        return CapacityReached(f"all {most} sessions are {how}", f"wait for one, or {_more(most, room)}")
-    cause = f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}"
-    return CapacityReached(cause, f"wait for one, or {_more(most, room)}")
-
-
-def _more(most: int, room: Room) -> str:
-    """The step that allows more sessions."""
-    return (
-        "raise sessions.max in the profile"
-        if most <= room.sandboxes
-        else f"make room for more on the server: {room.step}"
+        return CapacityReached(f"all {most} sessions are {how}", "wait for one, or raise sessions.max in the profile")
+    return CapacityReached(
+        f"the server's {room.of} are enough for {room.sandboxes} sandboxes, and all sessions are {how}",
+        f"wait for one, or make room for more on the server: {room.step}",
     )

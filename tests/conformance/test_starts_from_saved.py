@@ -434,7 +434,7 @@ async def test_if_one_of_several_cannot_be_opened_none_is_left(plain: Profile, f
         await nothing_is_left(sandboxes)
 
     async with sandboxes_of(plain, pool={"max": 3, "exhaustion": "fail_fast"}) as sandboxes:
-        await refused(sandboxes, 5, CapacityReached, "all 3 sandboxes are in use")
+        await refused(sandboxes, 5, CapacityReached, r"5 sessions .* 3 can be open at once, .*pool\.max")
         async with sandboxes.session() as session:
             assert (await session.run("1")).result == "1"
         _damaged(folder)
@@ -509,3 +509,13 @@ async def test_an_error_in_who_is_told_of_many_that_open_is_raised_as_it_is_and_
                 pass
         assert sandboxes.service.sessions.list() == ()
         await sandboxes.service.pool_until(lambda pool: not pool.leased + pool.warming + pool.closing)
+
+
+@pytest.mark.parametrize("backend_name", ["embedded"])
+async def test_a_state_with_more_files_than_a_folder_can_have_is_refused(plain: Profile, profile: Profile) -> None:
+    await saved(plain, "for number in range(60): open(f'file{number}', 'w').close()")
+    async with sandboxes_of(profile, limits={"files": 50}) as sandboxes:
+        with pytest.raises(BadState, match=r"the files do not fit: a folder can have 50 \(limits\.files"):
+            await sandboxes.run("1")
+    async with sandboxes_of(profile, limits={"files": 80}) as sandboxes:
+        assert (await sandboxes.run("len(__import__('os').listdir())")).result == "60"
