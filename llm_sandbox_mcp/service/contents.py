@@ -213,6 +213,7 @@ class Contents:
             await on_progress(f"opening {manifest.name}: variables")
         opened = await self._variables.open(home, sandbox, manifest.variables, on_progress)
         opened.missing[:0] = missing
+        await sandbox.new_outside()  # so that its first run looks only for what it leaves itself
         return opened
 
     async def copy(
