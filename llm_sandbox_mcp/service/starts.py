@@ -29,11 +29,13 @@ from ..runs.interpreters import Interpreters
 from ..state.manifest import Manifest
 from ..state.streams import Reader
 from .contents import Contents, lowered
-from .layers import Layers, Shared
+from .layers import Layers
 from .parts import Parts
 
 _LOOK = 10.0
 """Seconds between two looks whether another state has the name, as when another program has saved it."""
+_AGAIN = 60.0
+"""Seconds until sharing is tried again, as when the store did not answer."""
 _NAMED = 20
 """Things that are missing, each with a note of its own."""
 
@@ -56,8 +58,8 @@ class Starts:
         """The oldest states that sandboxes which wait can have open, by language; empty for one that was not there."""
         self._replaced = defaultdict[str, anyio.Event](anyio.Event)
         """Set when another state has the name, by language."""
-        self._shared = WeakKeyDictionary[Layer, Shared]()
-        """What is in layers."""
+        self._shared = WeakKeyDictionary[Layer, tuple[Manifest, Sequence[Missing]]]()
+        """The states that are in layers, and their files that could not be unpacked."""
         self._serving = False
         self._failing = False
         """Whether the last look failed, which the log says once."""
@@ -82,8 +84,7 @@ class Starts:
             if sandbox.layer is None:
                 manifest, missing = await self._unpack(sandbox, language)
             else:
-                shared = self._shared[sandbox.layer]
-                manifest, missing = shared.manifest, shared.missing
+                manifest, missing = self._shared[sandbox.layer]
             opened = await self._contents.use(interpreters, sandbox, manifest, missing, on_progress)
         except (BadState, UnknownState, PolicyDenied) as error:
             raise self._refused(language, error, sandbox.policy) from error
@@ -126,17 +127,26 @@ class Starts:
         while True:
             replaced = self._replaced[language] = anyio.Event()
             try:
-                async with AsyncExitStack() as scope:
-                    async with self._reading(language) as reader:
-                        layers = self._layers.of(reader, language, self._policy)
-                        shared = await scope.enter_async_context(layers)
-                    if shared is not None:
-                        self._shared[shared.layer] = shared
-                        self._pool.layers[language, self._policy] = shared.layer
-                        self._pool.renew(language)
+                await self._share_until(replaced, language)
+            except (BadState, UnknownState):  # who starts a session gets the same error
+                await replaced.wait()
+            except SandboxError as error:
+                _log.debug("the state of %s is not shared yet: %s", language, error)
+                with anyio.move_on_after(_AGAIN):
                     await replaced.wait()
-            except SandboxError as error:  # who starts a session gets the same error
-                _log.debug("the state of %s is not shared: %s", language, error)
+            except Exception:
+                _log.exception("the state of %s cannot be shared", language)
+                await replaced.wait()
+
+    async def _share_until(self, replaced: anyio.Event, language: str) -> None:
+        async with AsyncExitStack() as scope:
+            async with self._reading(language) as reader:
+                shared = await scope.enter_async_context(self._layers.of(reader, language, self._policy))
+            if shared is not None:
+                self._shared[shared.layer] = shared.manifest, shared.missing
+                self._pool.layers[language, self._policy] = shared.layer
+                self._pool.renew(language)
+            try:
                 await replaced.wait()
             finally:
                 self._pool.layers.pop((language, self._policy), None)
