@@ -81,7 +81,7 @@ def test_the_environment_names_a_profile_and_the_argument_takes_precedence() -> 
         ("[files]\nfolders = ['data']\n", "files.folders.0: must be absolute"),
         ("[files]\nfolders = ['']\n", "files.folders.0: must be absolute"),
         ("[files]\nfolders = ['/data:wr']\n", "files.folders.0: must end with :ro or nothing if it is open for"),
-        ("[languages.python]\nstart = '../geo'\n", "languages.python.start: is not the name of a saved session"),
+        ("[languages.python]\nstart = '../geo'\n", "languages.python.start: '../geo' cannot be the name of"),
         ("[limits\n", "not valid TOML"),
     ],
 )
