@@ -28,7 +28,7 @@ async def in_thread(
     def work(answer: Future[T]) -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:
+        except BaseException as error:  # a library in another language can raise any; who waits gets it
             answer.set_exception(error)
         with suppress(anyio.RunFinishedError):
             anyio.from_thread.run_sync(end, token=token)

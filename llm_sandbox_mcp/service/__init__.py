@@ -14,12 +14,12 @@ from .door import Door
 from .files import Files
 from .installing import Installing
 from .keeping import Keeping
-from .layers import Layers
 from .overviews import Overviews
 from .parts import Parts
 from .preparation import Preparation
 from .running import Running
 from .sessions import Sessions
+from .shared_states import SharedStates
 from .starts import Starts
 from .states import States
 from .views import Views
@@ -43,9 +43,9 @@ class Service:
         contents = Contents(parts, self._preparation)
         self.keeping = Keeping(parts, contents)
         self.sessions = Sessions(parts, self._preparation, self.views, self.keeping)
-        layers = Layers(parts, contents)
-        self.starts = Starts(parts, contents, layers)
-        self.states = States(parts, self._preparation, contents, layers, self.starts)
+        shared = SharedStates(parts, contents)
+        self.starts = Starts(parts, contents, shared)
+        self.states = States(parts, self._preparation, contents, shared, self.starts)
         running = Running(parts, self.sessions, self._preparation, Installing(parts), self.views, self.overviews)
         self.door = Door(parts, running, self.sessions)
 

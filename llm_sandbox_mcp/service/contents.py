@@ -14,6 +14,7 @@ from ..base.errors import BadState, SandboxError, UnknownArtifact, quoted
 from ..base.messages import Note
 from ..base.policy import LEAST, LIMITS, Policy, narrow
 from ..base.results import Missing, OnProgress, Opened, SavedSession
+from ..base.text import one_line
 from ..files.artifacts import is_inner
 from ..sessions.session import Session
 from ..state import packing
@@ -31,6 +32,8 @@ _AGAIN = "delete it, and save the session again"
 _SMALLEST = 0.001
 _FILES, _ARTIFACT = "files", "artifact"
 """The sections of a state: tar archives with the variables in them, and the contents of artifacts."""
+_NAMED = 20
+"""Things that are missing, each with a note of its own."""
 _PIECES = 4
 """Pieces of a stream on their way from one sandbox to another."""
 
@@ -313,6 +316,14 @@ async def _pass_on(
         raise failed[0]
     await _use(second, packed.libraries)
     return packed, lost
+
+
+def notes_of(missing: Sequence[Missing]) -> list[Note]:
+    """What a caller must know of what is missing; the last note has the number of those that are not named."""
+    notes = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in missing[:_NAMED]]
+    if (more := len(missing) - _NAMED) > 0:
+        notes.append(Note("not_kept", f"not kept: {more} more variables or files"))
+    return notes
 
 
 def lowered(policy: Policy, widest: Policy) -> dict[str, float]:

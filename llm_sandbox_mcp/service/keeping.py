@@ -19,15 +19,13 @@ from ..base.units import format_age, format_duration
 from ..sessions.session import Session
 from ..state.manifest import Manifest
 from .checkpoints import Checkpoints
-from .contents import Contents
+from .contents import Contents, notes_of
 from .parts import Parts
 
 _AT_ONCE = 4
 """Sessions that are saved at once: more would take longer for each, and at the end of the server the first count."""
 _CHECKPOINTS = 16
 """The same for those that go on; what a session does to its own takes places of these only."""
-_NAMED = 20
-"""Things that are missing, each with a note of its own; the last note has the number of the others."""
 
 _log = logging.getLogger(__name__)
 
@@ -299,10 +297,7 @@ def _notes(opened: Opened, manifest: Manifest, loss: str, ended: bool, seconds: 
         notes.append(
             Note("interrupted", "code ran when the server ended: it was interrupted, and its result is cancelled")
         )
-    notes += [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing[:_NAMED]]
-    if (more := len(opened.missing) - _NAMED) > 0:
-        notes.append(Note("not_kept", f"not kept: {more} more variables or files"))
-    return [*notes, *opened.notes]
+    return [*notes, *notes_of(opened.missing), *opened.notes]
 
 
 def _unusable(error: SandboxError) -> BadState:

@@ -19,25 +19,21 @@ from ..base.errors import (
     UnknownState,
     quoted,
 )
-from ..base.messages import Note
 from ..base.policy import Policy
 from ..base.principal import USER
 from ..base.results import Missing, OnProgress
-from ..base.text import one_line
 from ..pool.leases import Started
 from ..runs.interpreters import Interpreters
 from ..state.manifest import Manifest
 from ..state.streams import Reader
-from .contents import Contents, lowered
-from .layers import Layers
+from .contents import Contents, lowered, notes_of
 from .parts import Parts
+from .shared_states import SharedStates
 
 _LOOK = 10.0
 """Seconds between two looks whether another state has the name, as when another program has saved it."""
 _AGAIN = 60.0
 """Seconds until sharing is tried again, as when the store did not answer."""
-_NAMED = 20
-"""Things that are missing, each with a note of its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +41,12 @@ _log = logging.getLogger(__name__)
 class Starts:
     """The saved sessions that others start from: one for each language at most. Sandboxes that wait have it open."""
 
-    def __init__(self, parts: Parts, contents: Contents, layers: Layers) -> None:
+    def __init__(self, parts: Parts, contents: Contents, states: SharedStates) -> None:
         self.names: Mapping[str, str] = parts.profile.starts
         """Their names, by language."""
         self._policy = parts.profile.policy()
         self._tasks = parts.tasks
-        self._layers = layers
+        self._states = states
         self._pool = parts.pool
         self._saved = parts.saved
         self._contents = contents
@@ -94,10 +90,7 @@ class Starts:
                 raise reported from error
             raise self._refused(language, OutOfMemory("there is not enough memory for it"), sandbox.policy) from error
         interpreters.ran.update(opened.kept)
-        lost = [Note("not_kept", f"not kept: {one_line(str(one))}") for one in opened.missing]
-        if (more := len(lost) - _NAMED) > 0:
-            lost[_NAMED:] = [Note("not_kept", f"not kept: {more} more variables or files")]
-        return Started(manifest.runs, [*lost, *opened.notes])
+        return Started(manifest.runs, [*notes_of(opened.missing), *opened.notes])
 
     def _refused(self, language: str, error: SandboxError, policy: Policy) -> BadState:
         cause = f"sessions of {language} start from a saved one, and that cannot be opened: {error.cause}"
@@ -141,7 +134,7 @@ class Starts:
     async def _share_until(self, replaced: anyio.Event, language: str) -> None:
         async with AsyncExitStack() as scope:
             async with self._reading(language) as reader:
-                shared = await scope.enter_async_context(self._layers.of(reader, language, self._policy))
+                shared = await scope.enter_async_context(self._states.of(reader, language, self._policy))
             if shared is not None:
                 self._shared[shared.layer] = shared.manifest, shared.missing
                 self._pool.layers[language, self._policy] = shared.layer

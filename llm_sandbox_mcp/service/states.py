@@ -15,9 +15,9 @@ from ..sessions.session import Session
 from ..state.saved import checked_name
 from ..state.streams import Reader
 from .contents import Contents
-from .layers import Layers, Shared
 from .parts import Parts
 from .preparation import Preparation
+from .shared_states import Shared, SharedStates
 from .starts import Starts
 
 _FRESH = "run code in it first"
@@ -29,14 +29,14 @@ class States:
     """The saved sessions of all callers."""
 
     def __init__(
-        self, parts: Parts, preparation: Preparation, contents: Contents, layers: Layers, starts: Starts
+        self, parts: Parts, preparation: Preparation, contents: Contents, shared: SharedStates, starts: Starts
     ) -> None:
         self._languages = parts.languages
         self._live = parts.live
         self._saved = parts.saved
         self._preparation = preparation
         self._contents = contents
-        self._layers = layers
+        self._shared = shared
         self._starts = starts
 
     async def save(self, caller: Principal, session_id: str, name: str, *, tmp: bool = False) -> SavedSession:
@@ -86,7 +86,7 @@ class States:
         sessions, opened, failed = list[Session](), dict[Session, Opened](), list[Exception]()
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
-        async def open_one(session: Session, reader: Reader, shared: Shared | None, tasks: TaskGroup) -> None:
+        async def open_one(session: Session, reader: Reader, shared: Shared | None, opening: TaskGroup) -> None:
             try:
                 async with limiter:
                     opened[session] = await self._start(session, reader, shared)
@@ -94,7 +94,7 @@ class States:
                     await on_progress(f"opened {len(opened)} of {count}")
             except Exception as error:  # it is raised below, unwrapped
                 failed.append(error)
-                tasks.cancel_scope.cancel()
+                opening.cancel_scope.cancel()
 
         async def drop_unless_opened() -> None:
             """So that nobody waits for code to stop whose state nobody needs any more."""
@@ -110,19 +110,19 @@ class States:
             self._live.check_room(count)
             shared = None
             if count > 1:
-                shared = await scope.enter_async_context(self._layers.of(reader, language, policy))
+                shared = await scope.enter_async_context(self._shared.of(reader, language, policy))
             layer = shared.layer if shared is not None else None
             try:
                 for _ in range(count):
                     sessions.append(self._live.open(language, policy, caller, empty=True, layer=layer))
                     sessions[-1].join()  # otherwise it would make room for the next one
                 reader.share()
-                async with open_tasks() as watching:
-                    watching.start_soon(drop_unless_opened)
+                async with open_tasks() as opening:
+                    opening.start_soon(drop_unless_opened)
                     async with open_tasks() as tasks:
                         for session in sessions:
-                            tasks.start_soon(open_one, session, reader, shared, tasks)
-                    watching.cancel_scope.cancel()
+                            tasks.start_soon(open_one, session, reader, shared, opening)
+                    opening.cancel_scope.cancel()
                 if failed:
                     raise failed[0]
             except BaseException:

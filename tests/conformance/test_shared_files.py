@@ -10,7 +10,7 @@ import pytest
 from llm_sandbox_mcp import Profile, Sandboxes
 from llm_sandbox_mcp.backends.base import Layer, Sandbox
 from llm_sandbox_mcp.base.errors import BadState
-from llm_sandbox_mcp.service import layers
+from llm_sandbox_mcp.service import shared_states
 from llm_sandbox_mcp.testing.asking import session_of
 from llm_sandbox_mcp.testing.profiles import MIB, changed
 from tests.engines import need, small_profile
@@ -57,7 +57,7 @@ def profile(backend_name: str, folder: Path) -> Profile:
 
 @pytest.fixture(autouse=True)
 def small_states_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "_LARGE", 1_000_000)
+    monkeypatch.setattr(shared_states, "_LARGE", 1_000_000)
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ class Shared:
     """Files that could not be unpacked."""
 
 
-class Layers:
+class SharedStates:
     """Unpacks states once, for many sandboxes."""
 
     def __init__(self, parts: Parts, contents: Contents) -> None:
